@@ -1,0 +1,83 @@
+"""All servers of one host: who shares a GPU or a port with whom. Pure.
+
+A server's own step() knows nothing of the others; here each look is given what the others are at that moment, and
+those that share something are told at once when it changes, so that two of them never launch on the same news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from agent.core.machine import step
+from agent.core.model import Booted, Effect, Event, Looked, Policy, Seen, Stage, State, Want
+
+PRESENT = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY, Stage.STOPPING})
+
+
+def present(state: State) -> bool:
+    """Whether a server has or may have processes. Not looked at yet: it may."""
+    return state.stage in PRESENT or state.seen.tree is None or bool(state.seen.tree)
+
+
+def claimed(state: State) -> bool:
+    """Whether a server is wanted, or is about to be: the change is being saved."""
+    return state.wanted or (state.proposed is not None and state.proposed.want is Want.UP)
+
+
+def neighbours(seen: Seen, states: Mapping[str, State], overlaps: Iterable[str]) -> Seen:
+    """The look, with the servers that are in the way of this one."""
+    near = {name: states[name] for name in overlaps if name in states}
+    return replace(
+        seen,
+        neighbours=frozenset(name for name, state in near.items() if present(state)),
+        wanted_neighbours=frozenset(name for name, state in near.items() if claimed(state)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One step that was taken: whose, on what, and what it led to."""
+
+    name: str
+    event: Event
+    before: State
+    state: State
+    effects: tuple[Effect, ...]
+
+
+def advance(
+    states: Mapping[str, State], name: str, event: Event, policies: Mapping[str, Policy]
+) -> tuple[Mapping[str, State], list[Taken]]:
+    """Apply one event to one server, and tell those that share something with it if that changed for them."""
+    now, taken = dict(states), []
+    queue = [(name, event)]
+    while queue:
+        who, what = queue.pop(0)
+        what = _informed(what, now, policies[who])
+        before = now[who]
+        done = step(before, what, policies[who])
+        now[who] = done.state
+        taken.append(Taken(who, what, before, done.state, done.effects))
+        queue += [(other, _news(other, what.at, now, policies)) for other in _touched(who, before, now, policies)]
+    return now, taken
+
+
+def _informed(event: Event, states: Mapping[str, State], policy: Policy) -> Event:
+    """A look as it comes from outside knows nothing of the other servers."""
+    if isinstance(event, Looked | Booted):
+        return replace(event, seen=neighbours(event.seen, states, policy.overlaps))
+    return event
+
+
+def _touched(who: str, before: State, states: Mapping[str, State], policies: Mapping[str, Policy]) -> list[str]:
+    """The servers for which this step changed who is in the way."""
+    after = states[who]
+    if present(before) == present(after) and claimed(before) == claimed(after):
+        return []
+    return [name for name in sorted(policies) if who in policies[name].overlaps and name in states]
+
+
+def _news(name: str, at: float, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Looked:
+    """The server's last look again, with what has changed around it."""
+    return Looked(at=at, seen=states[name].seen)

@@ -1,0 +1,171 @@
+"""Levels: what a stage waits for. Looked at after every event, until nothing changes.
+
+A condition that was true already when a stage was entered brings no event, and a lost signal brings none either;
+so no stage waits for an event alone. Each rule returns None when it has nothing to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from agent.core import gpus
+from agent.core.model import After, Cause, Exit, Need, Policy, Retry, Stage, State, Terminate, Transition
+from agent.core.moves import adopt, begin, block, clean_up, die, ended, fail, launch, rest, retry, stop, turn_off
+
+Level = Callable[[State, float, Policy], Transition | None]
+
+GONE_S = 1.0
+"""How long looks must miss the first process before its exit counts as lost: the exit itself brings the evidence."""
+GONE = Cause(
+    slug="unknown",
+    text="its first process is gone, and nobody saw it end",
+    remedy="read the log",
+    retry=Retry.YES,
+)
+
+
+def fresh(state: State) -> bool:
+    """Whether the last look began after the present stage did, and after the launch was confirmed."""
+    return state.seen.began > max(state.since, state.confirmed)
+
+
+def unwanted(state: State, at: float, policy: Policy) -> Transition | None:
+    """DOWN: begin when wanted; end a server of ours that nobody wants."""
+    if state.wanted and not state.closing:
+        return begin(state, at, policy)
+    if not state.seen.tree or not fresh(state):
+        return None
+    if state.seen.main is None:
+        return clean_up(state, at, policy, "found processes of an earlier attempt", After.DOWN)
+    return stop(replace(state, main=state.seen.main), at, policy, "found a server that nobody wants", After.DOWN)
+
+
+def room(state: State, at: float, policy: Policy) -> Transition | None:
+    """WAITING and CLEARING: launch when nothing of ours runs, every need is met and the GPUs have room."""
+    if not state.wanted:
+        return leave(state, at, policy)
+    if not fresh(state) or state.seen.tree is None:
+        return None
+    if state.seen.tree:
+        return _found(state, at, policy, After.AGAIN, None)
+    if state.seen.needs is None:
+        return None
+    if any(not need.heals for need in state.seen.needs):
+        return block(state, at)
+    if state.seen.needs:
+        return _stay(state, at, Stage.WAITING, _named(state.seen.needs), policy)
+    return _clear(state, at, policy)
+
+
+def _found(state: State, at: float, policy: Policy, after: After, cause: Cause | None) -> Transition:
+    """Ours runs already: go on with it, or clear away what is left of it."""
+    if state.seen.main is None:
+        return clean_up(state, at, policy, "found processes of an earlier attempt", after, cause)
+    return adopt(state, at, policy, f"adopted the running server, pid {state.seen.main.pid}")
+
+
+def _clear(state: State, at: float, policy: Policy) -> Transition | None:
+    """All needs are met: keep rivals off, wait for neighbours and memory, then launch."""
+    verdict = gpus.room(state, policy)
+    if not verdict.known:
+        return _stay(state, at, Stage.WAITING, verdict.why, policy)
+    if new := state.seen.rivals - state.saved.holds:  # written down first: Stored lets them be turned off
+        state = replace(state, saved=replace(state.saved, holds=state.saved.holds | new))
+        return _stay(state, at, Stage.CLEARING, f"turning off {', '.join(sorted(new))}", policy) or Transition(state)
+    busy = [f"unit {unit}" for unit in sorted(state.seen.rivals)]
+    busy += [f"server {name}" for name in sorted(state.seen.neighbours)]
+    if busy:
+        return _stay(state, at, Stage.CLEARING, f"waiting for {', '.join(busy)} to be gone", policy)
+    if not verdict.free:
+        return _stay(state, at, Stage.CLEARING, verdict.why, policy)
+    return launch(state, at, policy)
+
+
+def _stay(state: State, at: float, stage: Stage, why: str, policy: Policy) -> Transition | None:
+    """Wait in this stage, saying what for; None when that is said already."""
+    if state.stage is stage:
+        return None if state.why == why else Transition(replace(state, why=why))
+    entered = replace(state, stage=stage, since=at, why=why, deadline=at + policy.clear_s)
+    return Transition(entered, turn_off(entered))
+
+
+def _named(needs: tuple[Need, ...]) -> str:
+    """What is waited for."""
+    return "; ".join(need.cause.text for need in needs)
+
+
+def leave(state: State, at: float, policy: Policy) -> Transition | None:
+    """A stage in which nothing of ours runs, and the server is not wanted any more."""
+    if state.wanted and not state.closing:
+        return None
+    return rest(state, at, "the agent ends" if state.closing else "stopped")
+
+
+def unblocked(state: State, at: float, policy: Policy) -> Transition | None:
+    """FAILED: go on by itself once the need that it failed for is met; end what should not run."""
+    if not state.wanted or state.closing:
+        return leave(state, at, policy)
+    if not fresh(state):
+        return None
+    if state.seen.tree:
+        return _found(state, at, policy, After.FAILED, state.cause)
+    if not state.blocked or state.seen.needs is None:
+        return None
+    firm = [need.cause for need in state.seen.needs if not need.heals]
+    if not firm:
+        return begin(replace(state, saved=replace(state.saved, attempt=0, failures=())), at, policy)
+    return None if firm[0] == state.cause else block(state, at)
+
+
+def vanished(state: State, at: float, policy: Policy) -> Transition | None:
+    """STARTING, READY, UNHEALTHY: the exit of the first process was lost, but looks do not show it any more."""
+    seen = state.seen
+    if state.main is None or seen.tree is None or seen.began <= state.confirmed:
+        return None
+    if state.main in seen.tree:
+        return None if state.missing is None else Transition(replace(state, missing=None))
+    if state.missing is None:
+        return Transition(replace(state, missing=seen.began))
+    return die(state, at, policy, Exit(), GONE) if seen.began - state.missing >= GONE_S else None
+
+
+def gone(state: State, at: float, policy: Policy) -> Transition | None:
+    """STOPPING: over when a look that began since shows no process; what outlived the first process is told to end."""
+    if state.launching or not fresh(state) or state.seen.tree is None:
+        return None
+    if not state.seen.tree:
+        return _over(state, at, policy)
+    if state.swept or state.main in state.seen.tree:
+        return None
+    left = ", ".join(str(process.pid) for process in state.seen.tree[:5])
+    why = f"ending what the first process left behind: pid {left}"
+    swept = replace(state, main=None, swept=True, why=why, deadline=at + policy.sweep_s)
+    return Transition(swept, (Terminate(whole=True),))
+
+
+def _over(state: State, at: float, policy: Policy) -> Transition:
+    """Every process is gone."""
+    if state.closing:
+        return rest(state, at, "the agent ends")
+    if not state.wanted:
+        return rest(state, at, f"stopped: {ended(state.exit)}" if state.exit else "stopped")
+    if state.after is After.RETRY:
+        return retry(state, at, policy)
+    if state.after is After.FAILED and state.cause is not None:
+        why = f"{state.cause.slug}: failed before; what was left of it is gone"
+        return fail(state, at, why, state.cause, blocked=state.blocked)
+    return begin(state, at, policy)
+
+
+SETTLE: Mapping[Stage, Level] = {
+    Stage.DOWN: unwanted,
+    Stage.WAITING: room,
+    Stage.CLEARING: room,
+    Stage.STARTING: vanished,
+    Stage.READY: vanished,
+    Stage.UNHEALTHY: vanished,
+    Stage.STOPPING: gone,
+    Stage.BACKING_OFF: leave,
+    Stage.FAILED: unblocked,
+}

@@ -1,0 +1,453 @@
+"""The nouns of the lifecycle: frozen data only. No I/O, no clock, no third-party import.
+
+Times are seconds on one monotonic clock, handed in with each event. Unknown is `None`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+NEVER = float("-inf")
+"""A time before every other: nothing of that kind has happened yet."""
+
+
+class Stage(StrEnum):
+    """Where a server is: one word, the same in the log, the API, the page and the metrics."""
+
+    DOWN = "down"  # not wanted, nothing runs
+    WAITING = "waiting"  # wanted, a precondition is not met or not known yet
+    CLEARING = "clearing"  # rivals going off, GPU memory draining
+    STARTING = "starting"  # launched, does not answer yet
+    READY = "ready"
+    UNHEALTHY = "unhealthy"  # alive, but does not answer
+    STOPPING = "stopping"  # told to end, until every process is gone
+    BACKING_OFF = "backing-off"  # a pause before the next attempt
+    FAILED = "failed"  # gave up, with a cause and a remedy
+
+
+STAGE_CODE: Mapping[Stage, int] = {
+    Stage.DOWN: 0,
+    Stage.WAITING: 10,
+    Stage.CLEARING: 20,
+    Stage.STARTING: 30,
+    Stage.READY: 40,
+    Stage.UNHEALTHY: 50,
+    Stage.STOPPING: 60,
+    Stage.BACKING_OFF: 70,
+    Stage.FAILED: 90,
+}
+"""Numbers for metrics. They never change."""
+
+
+class Step(StrEnum):
+    """How far a start has come, read from the log. Shown, never obeyed."""
+
+    LAUNCHED = "launched"
+    INITIALIZING = "initializing"
+    DOWNLOADING = "downloading"
+    LOADING_WEIGHTS = "loading-weights"
+    COMPILING = "compiling"
+    PROFILING = "profiling"
+    ALLOCATING_KV = "allocating-kv"
+    TUNING = "tuning"
+    CAPTURING_GRAPHS = "capturing-graphs"
+    WARMING_UP = "warming-up"
+    LISTENING = "listening"
+
+
+class Want(StrEnum):
+    """What the operator wants of a server."""
+
+    UP = "up"
+    DOWN = "down"
+
+
+class Ask(StrEnum):
+    """What an operator may ask."""
+
+    START = "start"
+    STOP = "stop"
+    RESTART = "restart"
+
+
+class After(StrEnum):
+    """What follows once STOPPING is over."""
+
+    DOWN = "down"
+    AGAIN = "again"  # at once: the operator asked for a restart
+    RETRY = "retry"  # judge the cause: another attempt, or none
+    FAILED = "failed"  # it was judged already
+
+
+class Retry(StrEnum):
+    """Whether another attempt can help."""
+
+    NO = "no"  # the same again would fail the same way
+    FEW = "few"  # worth a few attempts with growing pauses
+    YES = "yes"
+    WAIT = "wait"  # somebody else holds what is needed: wait for it, at no cost in attempts
+
+
+class Health(StrEnum):
+    """What one look at the server's own port said."""
+
+    OK = "ok"  # the family's "ready" answer, from a listener that is provably ours
+    LOADING = "loading"  # the family's "still loading" answer
+    REFUSED = "refused"  # nobody listens
+    TIMEOUT = "timeout"  # connected, no whole answer in time: busy or hung
+    SICK = "sick"  # answered with an error
+    FOREIGN = "foreign"  # somebody else listens there, or ownership could not be proved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a server is not up.
+
+    `text` is a sentence or, when `quoted`, a line of the server's log; `line` is its number there (from 1).
+    """
+
+    slug: str
+    text: str
+    remedy: str
+    retry: Retry
+    line: int | None = None
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How the server's first process ended. Either `code` or `signal` is set; neither: it ended unseen."""
+
+    code: int | None = None
+    signal: int | None = None
+    oom: bool | None = None  # killed by the kernel for memory
+    asked: bool = False  # we had told it to end
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """One process, told from a later one with the same number by its start time."""
+
+    pid: int
+    started: int  # clock ticks since boot, /proc/PID/stat field 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A precondition that is not met."""
+
+    name: str  # "port", "executable", "model", ...
+    cause: Cause
+    heals: bool  # True: worth waiting for in WAITING. False: FAILED until a look says otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Signs of life of the process tree that need no log. Sums over the tree; a vanished process may lower them."""
+
+    cpu_s: float = 0.0
+    read_bytes: int = 0  # through the block layer and the page cache
+    faults: int = 0  # major page faults
+    memory_mib: int = 0  # resident
+    gpu_mib: int | None = None
+    compilers: int = 0  # children that compile kernels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that holds GPU memory, and whose it is."""
+
+    pid: int
+    mib: int | None
+    kind: str  # "ours", "sibling", "rival", "stranger"
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU in one reading. MiB; None: the driver did not say."""
+
+    uuid: str
+    index: int
+    total_mib: int | None
+    free_mib: int | None
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look at the world around a server. Levels, not edges: losing one look loses nothing.
+
+    `began` is when the look began, so that it can be told from what happened since. A part that could not be
+    looked at is None: unknown, which never launches and never kills.
+    """
+
+    began: float = NEVER
+    tree: tuple[Process, ...] | None = None  # every live process of the server; zombies do not count
+    main: Process | None = None  # its first process, while it lives
+    invocation: str | None = None  # the attempt that the tree belongs to, as its own environment says
+    unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
+    needs: tuple[Need, ...] | None = None
+    rivals: frozenset[str] = frozenset()  # units to keep off that are not off
+    neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port
+    wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
+    gpus: tuple[Gpu, ...] | None = None
+    life: Life | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What must survive a crash of the agent."""
+
+    want: Want | None = None  # None: nobody has ever said
+    asks: int = 0  # changes that operators have asked for so far
+    gpu_check: bool = True  # False: the operator said --without-gpu-check
+    attempt: int = 0  # launches since the operator asked, or since it last served for long
+    failures: tuple[str, ...] = ()  # what ended the last attempts: equal ones in a row
+    invocation: str | None = None  # of the last launch; set before it
+    holds: frozenset[str] = frozenset()  # units that we keep off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the lifecycle must know of one server's definition. Seconds and MiB."""
+
+    name: str = "server"
+    gpus: tuple[str, ...] = ()  # UUIDs or indices; none: no GPU look is needed
+    need_mib: int = 0  # free memory that each of them must have
+    rivals: frozenset[str] = frozenset()  # units to keep off
+    overlaps: frozenset[str] = frozenset()  # servers that share a GPU or the port
+    autostart: bool = False
+    start_limit_s: float | None = None
+    on_stall: str = "report"  # or "restart"
+    clear_s: float = 60.0  # between two sayings of what is in the way
+    quiet_s: float = 120.0
+    stall_s: float = 900.0
+    stall_init_s: float = 600.0  # while initializing, where a hung NCCL spins the CPU
+    misses: int = 3  # probes missed in a row before UNHEALTHY
+    busy_s: float = 120.0  # without an answer, but with signs of life, before UNHEALTHY
+    unhealthy_s: float = 120.0
+    terms_s: tuple[float, ...] = (30.0,)  # patience after each SIGTERM to the first process
+    sweep_s: float = 5.0  # patience after a SIGTERM to what is left of the tree
+    kill_s: float = 10.0  # patience after SIGKILL, until a survivor is named
+    launch_s: float = 30.0  # until the launch itself must have been confirmed
+    pauses_s: tuple[float, ...] = (2.0, 5.0, 15.0, 60.0, 300.0)
+    attempts: int = 6
+    few_attempts: int = 3
+    same_failures: int = 3
+    steady_s: float = 600.0  # serving this long makes earlier failures history
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that is known and meant about one server. Only the loop holds one."""
+
+    stage: Stage = Stage.DOWN
+    since: float = 0.0
+    deadline: float | None = None  # the one time at which we want a Tick
+    why: str = "not started"
+    saved: Saved = Saved()
+    seen: Seen = Seen()
+    run: str = ""  # this run of the agent; with `launches` it makes invocations unique
+    launches: int = 0  # in this run
+    sent: Saved = Saved()  # the last that was given to be saved
+    saving: int = 0  # saves on their way to the disk
+    degraded: bool = False  # the last save failed
+    kept: frozenset[str] = frozenset()  # of the holds, those that are on the disk
+    pending: Asked | None = None  # a change that is being saved
+    proposed: Saved | None = None  # ... and what it makes of `saved`
+    closing: bool = False  # the agent ends, and its servers with it
+    launching: bool = False  # a Launch is under way, its reply still to come
+    main: Process | None = None  # the first process, from the launch's reply until its exit
+    confirmed: float = NEVER  # when the launch was confirmed, or the running server adopted
+    missing: float | None = None  # since when looks do not show `main`
+    ready_since: float | None = None
+    answered: float = NEVER  # last time that health said OK
+    health: Health | None = None
+    misses: int = 0
+    steps: tuple[tuple[Step, float], ...] = ()  # in the order first seen, with the time
+    progress: float | None = None  # of the last step, 0..1
+    quiet: bool = False
+    stalled: bool = False
+    heard: float = NEVER  # last log line
+    lived: float = NEVER  # last sign of life
+    life: Life | None = None  # the signs as of `life_at`
+    life_at: float = NEVER
+    after: After = After.DOWN  # what follows STOPPING
+    signals: int = 0  # SIGTERMs sent to the first process
+    swept: bool = False  # what was left of the tree was told to end
+    killed: bool = False
+    cause: Cause | None = None  # why it is not up
+    exit: Exit | None = None
+    blocked: bool = False  # FAILED for an unmet need: goes on by itself when the need is met
+    before: Cause | None = None  # why the attempt before this one ended
+    readings: tuple[tuple[Gpu, ...], ...] = ()  # the last few, newest last
+
+    @property
+    def step(self) -> Step | None:
+        """The step to show: the last new one."""
+        return self.steps[-1][0] if self.steps else None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the server should be up."""
+        return self.saved.want is Want.UP
+
+
+# -- events: what happened. Past tense, stamped at the edge ---------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something happened at `at`."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Booted(Event):
+    """The agent started: what was saved, what is there. `run` names this run of the agent."""
+
+    saved: Saved
+    seen: Seen
+    run: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(Event):
+    """An operator asked for a change; the answer goes to `id`."""
+
+    ask: Ask
+    id: int = 0
+    gpu_check: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored(Event):
+    """A Save ended; `why` is None when `saved` is on the disk for good."""
+
+    saved: Saved
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched(Event):
+    """A Launch ended well: `main` runs."""
+
+    invocation: str
+    main: Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Event):
+    """An effect could not be carried out."""
+
+    effect: Effect
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited(Event):
+    """The first process of an attempt ended; `cause` is what its log and its exit say."""
+
+    invocation: str
+    exit: Exit
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked(Event):
+    """A look at the world."""
+
+    seen: Seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRead(Event):
+    """New lines in the log: at most one new step, and the last progress seen in it."""
+
+    invocation: str
+    step: Step | None = None
+    progress: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed(Event):
+    """A look at the server's port."""
+
+    invocation: str
+    health: Health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick(Event):
+    """The deadline may have come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed(Event):
+    """The agent is ending, and its servers with it (embedded mode)."""
+
+
+# -- effects: what to do. Imperative, idempotent, compared with == --------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Something to be done outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Save(Effect):
+    """Write to the disk, before the effects that follow. Answered by Stored."""
+
+    saved: Saved
+
+
+@dataclass(frozen=True, slots=True)
+class Launch(Effect):
+    """Start the server. Answered by Launched or Refused."""
+
+    invocation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate(Effect):
+    """SIGTERM to the first process or, `whole`, to all that is left of the tree."""
+
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kill(Effect):
+    """SIGKILL to the whole tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Effect):
+    """Turn a unit off and keep it off."""
+
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Effect):
+    """Look at once, not only at the next turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Effect):
+    """Tell the operator who asked `id`; `refused` is None when the change is made and saved."""
+
+    id: int
+    refused: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """What one event led to."""
+
+    state: State
+    effects: tuple[Effect, ...] = field(default=())

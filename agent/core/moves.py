@@ -1,0 +1,227 @@
+"""Moves: each enters one stage. Used by the rules (events) and the levels (what a stage waits for)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from agent.core import forecast
+from agent.core.model import (
+    NEVER,
+    After,
+    Cause,
+    Effect,
+    Exit,
+    Hold,
+    Launch,
+    Look,
+    Policy,
+    Retry,
+    Stage,
+    State,
+    Step,
+    Terminate,
+    Transition,
+)
+
+
+def enter(
+    state: State, at: float, stage: Stage, why: str, *effects: Effect, wait_s: float | None = None, **rest: Any
+) -> Transition:
+    """Go to a stage; `wait_s` is its deadline from now, None for a stage that rests."""
+    deadline = None if wait_s is None else at + wait_s
+    return Transition(replace(state, stage=stage, since=at, deadline=deadline, why=why, **rest), effects)
+
+
+def begin(state: State, at: float, policy: Policy) -> Transition:
+    """Start an attempt: look at what it needs, at once."""
+    return enter(
+        _forget_attempt(state),
+        at,
+        Stage.WAITING,
+        "checking what it needs",
+        Look(),
+        wait_s=policy.clear_s,
+        cause=None,
+        exit=None,
+        before=state.cause or state.before,
+        blocked=False,
+    )
+
+
+def _forget_attempt(state: State) -> State:
+    """Nothing of an earlier attempt is shown with the next."""
+    return replace(
+        state,
+        main=None,
+        confirmed=NEVER,
+        missing=None,
+        ready_since=None,
+        answered=NEVER,
+        health=None,
+        misses=0,
+        steps=(),
+        progress=None,
+        quiet=False,
+        stalled=False,
+        heard=NEVER,
+        lived=NEVER,
+        life=None,
+        life_at=NEVER,
+        readings=(),
+    )
+
+
+def launch(state: State, at: float, policy: Policy) -> Transition:
+    """Everything is there: launch. The invocation is saved first, so that a crash between the two forgets neither."""
+    invocation = f"{state.run}-{state.launches + 1}"
+    saved = replace(state.saved, invocation=invocation, attempt=state.saved.attempt + 1)
+    before = f", attempt {saved.attempt}; before: {state.before.slug}" if state.before and saved.attempt > 1 else ""
+    return enter(
+        state,
+        at,
+        Stage.STARTING,
+        f"launching{before}",
+        Launch(invocation),
+        wait_s=policy.launch_s,
+        saved=saved,
+        launches=state.launches + 1,
+        launching=True,
+    )
+
+
+def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
+    """A server of ours runs already: go on with it instead of launching another."""
+    state = _forget_attempt(state)
+    state = replace(
+        state,
+        main=state.seen.main,
+        confirmed=at,
+        steps=((Step.LAUNCHED, at),),
+        saved=replace(state.saved, invocation=state.seen.invocation or state.saved.invocation),
+    )
+    wait_s = forecast.next_word(state, at, policy) - at
+    return enter(state, at, Stage.STARTING, why, Look(), wait_s=wait_s, cause=None, exit=None, blocked=False)
+
+
+def ready(state: State, at: float, why: str) -> Transition:
+    """It answers."""
+    return enter(
+        state,
+        at,
+        Stage.READY,
+        why,
+        ready_since=at if state.ready_since is None else state.ready_since,
+        answered=at,
+        misses=0,
+        quiet=False,
+        stalled=False,
+        progress=None,
+    )
+
+
+def stop(state: State, at: float, policy: Policy, why: str, after: After, cause: Cause | None = None) -> Transition:
+    """Tell a running server to end."""
+    return enter(
+        state,
+        at,
+        Stage.STOPPING,
+        why,
+        Terminate(),
+        Look(),
+        wait_s=policy.terms_s[0],
+        after=after,
+        cause=cause,
+        signals=1,
+        swept=False,
+        killed=False,
+    )
+
+
+def clean_up(state: State, at: float, policy: Policy, why: str, after: After, cause: Cause | None = None) -> Transition:
+    """The first process is gone or never came: make sure that nothing is left of its tree."""
+    return enter(
+        state,
+        at,
+        Stage.STOPPING,
+        why,
+        Look(),
+        wait_s=policy.sweep_s,
+        after=after,
+        cause=cause,
+        main=None,
+        signals=len(policy.terms_s),
+        swept=False,
+        killed=False,
+    )
+
+
+def turn_off(state: State) -> tuple[Effect, ...]:
+    """CLEARING: turn off the rivals that are not off, as far as the disk has them as holds."""
+    if state.stage is not Stage.CLEARING:
+        return ()
+    return tuple(Hold(unit) for unit in sorted(state.seen.rivals & state.kept))
+
+
+def die(state: State, at: float, policy: Policy, how: Exit | None, cause: Cause) -> Transition:
+    """An attempt ended by itself."""
+    why = f"{ended(how)}; making sure that nothing is left"
+    return clean_up(replace(state, exit=how), at, policy, why, After.RETRY, cause)
+
+
+def ended(how: Exit | None) -> str:
+    """How the first process ended, in words."""
+    if how is None:
+        return "not launched"
+    if how.signal is not None:
+        return f"ended by signal {how.signal}" + (" (out of memory)" if how.oom else "")
+    return "ended unseen" if how.code is None else f"exited with {how.code}"
+
+
+def rest(state: State, at: float, why: str) -> Transition:
+    """Nothing runs and nothing is wanted."""
+    state = replace(_forget_attempt(state), before=None, blocked=False)
+    return enter(state, at, Stage.DOWN, why, saved=replace(state.saved, attempt=0, failures=()), cause=None)
+
+
+def fail(state: State, at: float, why: str, cause: Cause, *, blocked: bool = False) -> Transition:
+    """Give up, until an operator asks or, `blocked`, the need is met."""
+    return enter(state, at, Stage.FAILED, why, cause=cause, blocked=blocked)
+
+
+def block(state: State, at: float) -> Transition:
+    """Give up before a launch, on the first need that waiting does not mend."""
+    need = next(need for need in state.seen.needs or () if not need.heals)
+    return fail(state, at, need.cause.text, need.cause, blocked=True)
+
+
+def retry(state: State, at: float, policy: Policy) -> Transition:
+    """An attempt failed and nothing is left of it: judge by its cause whether and when to try again."""
+    cause = state.cause
+    if cause is None:
+        return begin(state, at, policy)
+    if state.ready_since is not None and state.answered - state.ready_since >= policy.steady_s:
+        state = replace(state, saved=replace(state.saved, attempt=1, failures=()))
+    key = f"{cause.slug} {ended(state.exit)}"
+    same = (*(f for f in state.saved.failures if f == key), key)
+    state = replace(state, saved=replace(state.saved, failures=same))
+    if why := _hopeless(state, policy, cause):
+        return fail(state, at, f"{cause.slug}: {ended(state.exit)}; {why}", cause)
+    done = state.saved.attempt
+    if cause.retry is Retry.WAIT:  # somebody else is in the way: no fault of this server
+        state = replace(state, saved=replace(state.saved, attempt=max(0, done - 1), failures=()))
+    pause_s = policy.pauses_s[min(max(done, 1), len(policy.pauses_s)) - 1]
+    why = f"{cause.slug}: {ended(state.exit)}; attempt {state.saved.attempt + 1} in {pause_s:g} s"
+    return enter(state, at, Stage.BACKING_OFF, why, wait_s=pause_s)
+
+
+def _hopeless(state: State, policy: Policy, cause: Cause) -> str:
+    """Why no further attempt is worth it; empty when one is."""
+    attempts = policy.few_attempts if cause.retry is Retry.FEW else policy.attempts
+    if cause.retry is Retry.NO:
+        return "another attempt would end the same way"
+    if cause.retry is Retry.WAIT:
+        return ""
+    if len(state.saved.failures) >= policy.same_failures:
+        return f"the same failure {len(state.saved.failures)} times in a row"
+    return f"gave up after {state.saved.attempt} attempts" if state.saved.attempt >= attempts else ""
