@@ -1,0 +1,268 @@
+"""The server as a child process (embedded mode): started, watched by pidfd, signalled, found again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from agent.core.model import Exit, Process
+from agent.edges import processes, spawn
+from agent.edges.bounded import BoundedThread
+from agent.edges.server_tree import Found, ServerTree, mark_environment
+from agent.errors import EdgeError
+from agent.ports import Tree
+
+LAUNCH_LIMIT_S = 20.0  # an exec from a slow network mount takes seconds
+LOOK_LIMIT_S = 5.0  # some milliseconds in health; more means that /proc itself is stuck
+KILL_ROUNDS = 20  # each finds what was forked during the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A first process that lives, as far as we have been told."""
+
+    process: Process
+    invocation: str
+    pidfd: int
+    child: bool  # ours to wait for; otherwise adopted from an earlier run of the agent
+
+
+class ChildServer:
+    """Implements `agent.ports.Server` without systemd and without privileges.
+
+    `mark` tells this agent's servers from another's (no ":" in it): the same after a restart of the agent, so that
+    what still runs is found again. `command` is an argument list and never meets a shell. `environment` is asked
+    at each launch; its EdgeError refuses the launch.
+    """
+
+    _unwaited: ClassVar[set[int]] = set()  # first processes of all servers of this agent, until waited for
+    _forking: ClassVar[threading.Lock] = threading.Lock()  # from a fork until its pid stands in `_unwaited`
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Callable[[], Mapping[str, str]],
+        working_dir: Path | None,
+        mark: str,
+    ) -> None:
+        if ":" in mark or ":" in name:
+            raise ValueError("neither a mark nor a name holds a colon")
+        self._name = name
+        self._mark = mark
+        self._command = tuple(command)
+        self._environment = environment
+        self._working_dir = working_dir
+        self._tree = ServerTree(mark, name)
+        self._tell: Callable[[str, Exit], None] | None = None
+        self._leader: Leader | None = None
+        self._launching = False
+        self._ended: str | None = None  # the last invocation whose end was told
+        self._asked = False
+        self._oom_kills: int | None = None  # of the host, as of the last look
+        self._launcher = BoundedThread(spawn.EDGE)
+        self._looker = BoundedThread(spawn.EDGE)
+        spawn.become_subreaper()
+
+    def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
+        """See `agent.ports.Server`. Of an adopted process neither code nor signal is known."""
+        self._tell = tell
+
+    # -- launch -----------------------------------------------------------------------------------
+
+    async def launch(self, invocation: str, log: Path) -> Process:
+        """Start it. EdgeError with a slug: exec_missing, exec_not_executable, log_unwritable, launch_failed."""
+        if self._leader is not None:
+            raise EdgeError(spawn.EDGE, "start", f"pid {self._leader.process.pid} of it still runs", "launch_failed")
+        if ":" in invocation:
+            raise ValueError("an invocation holds no colon")
+        spawn.hear_ignored_signals()
+        self._asked = False
+        self._launching = True
+        try:
+            leader = await self._launcher.run(
+                "start", LAUNCH_LIMIT_S, lambda given_up: self._spawn(invocation, log, given_up)
+            )
+        except EdgeError as error:
+            raise EdgeError(error.edge, error.what, error.why, error.slug or "launch_failed") from error
+        finally:
+            self._launching = False
+        self._tree.launched(leader.process)
+        self._watch(leader)
+        return leader.process
+
+    def _spawn(self, invocation: str, log: Path, given_up: threading.Event) -> Leader:
+        given = self._environment()
+        fd = spawn.open_log(log)
+        try:
+            with self._forking:
+                marks = mark_environment(self._mark, self._name, invocation)
+                environment = spawn.clean_environment(given, marks)
+                pid = spawn.spawn(self._command, environment, self._working_dir, fd)
+                self._unwaited.add(pid)
+        finally:
+            os.close(fd)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            self._undo(pid)
+            raise EdgeError(spawn.EDGE, "watch the new process", error.strerror or str(error)) from error
+        if given_up.is_set():
+            os.close(pidfd)
+            self._undo(pid)
+            raise EdgeError(spawn.EDGE, "start", "began too late")
+        now = processes.stat(pid)
+        assert now is not None, "an unwaited child has a stat, be it a zombie"  # noqa: S101 - the kernel's promise
+        self._oom_kills = processes.oom_kills()
+        return Leader(now.process, invocation, pidfd, child=True)
+
+    def _undo(self, pid: int) -> None:
+        """End a child that must not have been started; it is unwaited, so the number is still its own."""
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        self._unwaited.discard(pid)
+
+    # -- the end of the first process ---------------------------------------------------------------
+
+    def _watch(self, leader: Leader) -> None:
+        self._leader = leader
+        asyncio.get_running_loop().add_reader(leader.pidfd, self._on_end, leader)
+
+    def _on_end(self, leader: Leader) -> None:
+        asyncio.get_running_loop().remove_reader(leader.pidfd)
+        exit_ = self._exit_of(leader)
+        os.close(leader.pidfd)
+        self._unwaited.discard(leader.process.pid)
+        self._leader = None
+        self._ended = leader.invocation
+        if self._tell is not None:
+            self._tell(leader.invocation, exit_)
+
+    def _exit_of(self, leader: Leader) -> Exit:
+        if not leader.child:
+            return Exit(asked=self._asked)
+        try:
+            result = os.waitid(os.P_PIDFD, leader.pidfd, os.WEXITED | os.WNOHANG)
+        except ChildProcessError:  # somebody else waited for it
+            result = None
+        if result is None:
+            return Exit(asked=self._asked)
+        if result.si_code == os.CLD_EXITED:
+            return Exit(code=result.si_status, oom=False, asked=self._asked)
+        return Exit(signal=result.si_status, oom=self._for_memory(result.si_status), asked=self._asked)
+
+    def _for_memory(self, number: int) -> bool | None:
+        """Whether the kernel killed it for memory: since the last look, some seconds ago, it killed something."""
+        if number != signal.SIGKILL or self._asked:
+            return False
+        now = processes.oom_kills()
+        return None if now is None or self._oom_kills is None else now > self._oom_kills
+
+    # -- look ---------------------------------------------------------------------------------------
+
+    async def look(self) -> Tree:
+        """See `agent.ports.Server`. The first look of a restarted agent adopts what still runs."""
+        found = await self._looker.run("look", LOOK_LIMIT_S, lambda _: self._find())
+        self._adopt(found)
+        alive = tuple(one.process for one in found.members)
+        leader = self._leader
+        main = leader.process if leader is not None and leader.process in alive else None
+        invocation = leader.invocation if leader is not None and main is not None else found.invocation
+        if invocation is None and alive:
+            invocation = self._ended
+        return Tree(main=main, all=alive, unkillable=found.unkillable, invocation=invocation, life=found.life)
+
+    def _find(self) -> Found:
+        found = self._tree.find()
+        self._oom_kills = processes.oom_kills()
+        if found.orphans and self._forking.acquire(blocking=False):
+            try:
+                self._reap(found.orphans)
+            finally:
+                self._forking.release()
+        return found
+
+    def _reap(self, orphans: tuple[Process, ...]) -> None:
+        for orphan in orphans:
+            if orphan.pid in self._unwaited:
+                continue
+            try:
+                os.waitid(os.P_PID, orphan.pid, os.WEXITED | os.WNOHANG)
+            except ChildProcessError:
+                continue  # another server's look was quicker
+
+    def _adopt(self, found: Found) -> None:
+        """Watch a first process that an earlier run of the agent has launched, or a launch that nobody waited for."""
+        main = found.main
+        if self._leader is not None or self._launching or main is None or found.invocation in (None, self._ended):
+            return
+        assert found.invocation is not None  # noqa: S101 - for the type checker; tested above
+        try:
+            pidfd = os.pidfd_open(main.pid)
+        except OSError:  # gone meanwhile, or out of descriptors: the next look tries again
+            return
+        now = processes.stat(main.pid)
+        if now is None or now.started != main.started:
+            os.close(pidfd)
+            return
+        self._tree.launched(main)
+        self._watch(Leader(main, found.invocation, pidfd, child=now.ppid == os.getpid()))
+
+    # -- signals ------------------------------------------------------------------------------------
+
+    async def terminate(self, whole: bool) -> None:
+        """SIGTERM to the first process or to the whole tree."""
+        self._asked = True
+        if whole:
+            await self._looker.run(
+                "terminate", LOOK_LIMIT_S, lambda given_up: self._signal_all(signal.SIGTERM, given_up)
+            )
+            return
+        if self._leader is None:
+            await self.look()
+        if self._leader is not None:
+            try:
+                signal.pidfd_send_signal(self._leader.pidfd, signal.SIGTERM)
+            except ProcessLookupError:
+                return  # it has just ended: its end is being told
+            except PermissionError as error:
+                pid = self._leader.process.pid
+                raise EdgeError(spawn.EDGE, f"signal pid {pid}", "it runs as another user") from error
+
+    async def kill(self) -> None:
+        """SIGKILL to the whole tree, until a search finds nothing new or the rounds are over: the next look tells."""
+        self._asked = True
+        await self._signal_tree(signal.SIGKILL)
+
+    async def _signal_tree(self, number: signal.Signals) -> None:
+        await self._looker.run(number.name, LOOK_LIMIT_S, lambda given_up: self._signal_all(number, given_up))
+
+    def _signal_all(self, number: signal.Signals, given_up: threading.Event) -> None:
+        told: set[Process] = set()
+        denied: set[int] = set()
+        for _ in range(KILL_ROUNDS if number == signal.SIGKILL else 1):
+            fresh = {one.process for one in self._tree.find().members} - told
+            if not fresh or given_up.is_set():
+                break
+            for process in fresh:
+                try:
+                    processes.send(process, number)
+                except PermissionError:
+                    denied.add(process.pid)
+            told |= fresh
+        if denied:
+            pids = ", ".join(str(pid) for pid in sorted(denied))
+            raise EdgeError(spawn.EDGE, f"signal pid {pids}", "it runs as another user")
+
+    def close(self) -> None:
+        """Stop watching; the processes go on."""
+        if self._leader is not None:
+            asyncio.get_running_loop().remove_reader(self._leader.pidfd)
+            os.close(self._leader.pidfd)
+            self._leader = None

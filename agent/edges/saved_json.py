@@ -1,0 +1,77 @@
+"""Saved as JSON and back, strictly: what does not fit is an error, never a guess. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent.core.model import Saved, Want
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+KEYS = frozenset({"want", "asks", "gpu_check", "attempt", "failures", "invocation", "holds"})
+
+
+def to_json(saved: Saved) -> dict[str, Any]:
+    """Plain lists, numbers and strings, in a stable order."""
+    return {
+        "want": saved.want.value if saved.want is not None else None,
+        "asks": saved.asks,
+        "gpu_check": saved.gpu_check,
+        "attempt": saved.attempt,
+        "failures": list(saved.failures),
+        "invocation": saved.invocation,
+        "holds": sorted(saved.holds),
+    }
+
+
+def from_json(value: object) -> tuple[Saved, list[str]]:
+    """What was saved, and the keys that nobody knows. A missing key has its default. ValueError: a wrong type."""
+    if not isinstance(value, dict):
+        raise ValueError("is not an object")
+    saved = Saved(
+        want=_want(value.get("want")),
+        asks=_count(value, "asks"),
+        gpu_check=_flag(value, "gpu_check", True),
+        attempt=_count(value, "attempt"),
+        failures=tuple(_words(value, "failures")),
+        invocation=_text(value, "invocation"),
+        holds=frozenset(_words(value, "holds")),
+    )
+    return saved, sorted(set(value) - KEYS)
+
+
+def _want(value: object) -> Want | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in set(Want):
+        raise ValueError(f"want is {value!r}")
+    return Want(value)
+
+
+def _flag(value: Mapping[str, object], key: str, default: bool) -> bool:
+    flag = value.get(key, default)
+    if not isinstance(flag, bool):
+        raise ValueError(f"{key} is not true or false")
+    return flag
+
+
+def _count(value: Mapping[str, object], key: str) -> int:
+    count = value.get(key, 0)
+    if type(count) is not int or count < 0:  # a bool is an int to isinstance
+        raise ValueError(f"{key} is not a count")
+    return count
+
+
+def _text(value: Mapping[str, object], key: str) -> str | None:
+    text = value.get(key)
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"{key} is not a text")
+    return text
+
+
+def _words(value: Mapping[str, object], key: str) -> list[str]:
+    words = value.get(key, [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"{key} is not a list of texts")
+    return words

@@ -1,0 +1,82 @@
+"""What the loop needs from the outside. The edges fill these; tests fill them with fakes.
+
+Every method that can wait has a deadline of its own and raises EdgeError when it comes; nothing else is raised
+for a fault of the outside world. Calls for one server come one after another, never side by side, except `look`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from agent.core.model import Exit, Health, Life, Need, Process, Saved
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A look at one server's processes."""
+
+    main: Process | None  # the first process, while it lives
+    all: tuple[Process, ...]  # every live one, main included; zombies do not count
+    unkillable: tuple[int, ...]  # pids in uninterruptible sleep
+    invocation: str | None  # of main, or else of any of them
+    life: Life
+
+
+class Server(Protocol):
+    """One server's processes: a child, or a systemd unit."""
+
+    async def launch(self, invocation: str, log: Path) -> Process:
+        """Start it, writing to `log` (opened, append only, before anything is started)."""
+
+    async def terminate(self, whole: bool) -> None:
+        """SIGTERM to the first process or to the whole tree."""
+
+    async def kill(self) -> None:
+        """SIGKILL to the whole tree."""
+
+    async def look(self) -> Tree:
+        """Which of its processes live."""
+
+    def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
+        """`tell(invocation, exit)` is called once, at once, in the loop's thread, when a first process has ended."""
+
+
+class Store(Protocol):
+    """The state file."""
+
+    def load(self) -> dict[str, Saved]:
+        """What was saved, by server. A broken file is set aside, and named in `faults`."""
+
+    async def save(self, name: str, saved: Saved) -> None:
+        """On the disk for good when this returns; EdgeError: the old file is still whole."""
+
+    @property
+    def faults(self) -> list[str]:
+        """What was found wrong while loading, for a person."""
+
+
+class Checks(Protocol):
+    """The preconditions of a launch."""
+
+    async def needs(self, ours: frozenset[int]) -> tuple[Need, ...]:
+        """Those that are not met. `ours`: pids of the server's own tree, whose port is no conflict."""
+
+
+class Probe(Protocol):
+    """The server's port."""
+
+    async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
+        """Its health, and a few words about it. OK and LOADING only if the listener is one of `ours`."""
+
+
+class Log(Protocol):
+    """The log file of one attempt."""
+
+    def read(self) -> bytes:
+        """What has come since the last call, at most 1 MiB; b"" when there is nothing new. Never blocks for long."""
+
+    def close(self) -> None:
+        """Let go of it."""
