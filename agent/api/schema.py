@@ -1,0 +1,136 @@
+"""The documents of the API. Times are RFC 3339 UTC; what is not known is null.
+
+The loop builds them; these models say, in OpenAPI and in tests, what they look like.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from agent.core.model import Retry, Stage, Step, Want
+
+
+class Document(BaseModel):
+    """Exactly these members: one that is not named here is a fault of ours."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CauseDocument(Document):
+    """Why a server is not up."""
+
+    slug: str
+    line: int | None = Field(description="number of the log line that says so, from 1")
+    text: str
+    remedy: str
+    retry: Retry
+
+
+class ExitDocument(Document):
+    """How the server's first process ended."""
+
+    code: int | None
+    signal: int | None
+    oom: bool | None = Field(description="killed by the kernel for memory")
+    asked: bool = Field(description="we had told it to end")
+
+
+class ServerDocument(Document):
+    """One server."""
+
+    name: str
+    stage: Stage
+    stage_code: int
+    step: Step | None = Field(description="how far the start has come, as its log says")
+    progress: Annotated[float, Field(ge=0, le=1)] | None
+    eta_s: float | None = Field(description="seconds until it is expected to be ready")
+    quiet: bool
+    stalled: bool
+    why: str = Field(description="one sentence for a person")
+    since: AwareDatetime = Field(description="when the stage began")
+    want: Want | None = Field(description="null: nobody has ever said")
+    pid: int | None
+    invocation: str | None
+    attempt: int
+    url: str | None
+    cause: CauseDocument | None
+    exit: ExitDocument | None
+    tail: list[str] = Field(description="last lines of the log; empty over TCP")
+
+
+class AgentDocument(Document):
+    """The agent itself."""
+
+    version: str
+    pid: int
+    since: AwareDatetime
+    mode: str
+
+
+class HostDocument(Document):
+    """The machine."""
+
+    name: str
+    boot_id: str | None
+
+
+class GpusDocument(Document):
+    """The GPUs, and whether they could be looked at."""
+
+    state: str
+    devices: list[dict[str, object]]
+
+
+class StatusDocument(Document):
+    """Everything."""
+
+    agent: AgentDocument
+    host: HostDocument
+    servers: list[ServerDocument]
+    gpus: GpusDocument
+    holds: list[dict[str, object]]
+    degraded: list[str]
+
+
+class LiveDocument(Document):
+    """The loop turns."""
+
+    live: Literal[True] = True
+    beat_age_s: float
+
+
+class ReadyDocument(Document):
+    """Every wanted server is ready. `servers`: the wanted ones, with their stages."""
+
+    ready: Literal[True] = True
+    servers: dict[str, Stage]
+
+
+class FaultDocument(Document):
+    """One fault of a request: where in it, and what."""
+
+    where: str
+    what: str
+
+
+class ProblemDocument(Document):
+    """RFC 9457. The members after `detail` are there only where they say something."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    stage: Stage | None = None
+    progress: Literal["progressing", "stalled"] | None = None
+    cause: CauseDocument | None = None
+    known: list[str] | None = Field(default=None, description="the servers that there are")
+    not_ready: dict[str, Stage] | None = Field(default=None, description="wanted servers that are not ready")
+    faults: list[FaultDocument] | None = None
+
+
+class ChangeOptions(Document):
+    """What may be said with a change."""
+
+    gpu_check: bool = Field(default=True, strict=True, description="false: launch without a look at the GPUs")

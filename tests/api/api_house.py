@@ -1,0 +1,131 @@
+"""A real API thread on real sockets. Only the loop is a stand-in: a function that answers what it is asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from agent.api.app import build
+from agent.api.serve import ApiThread
+from agent.board import Board, ServerPage, Snapshot
+from agent.core.model import STAGE_CODE, Ask, Stage
+
+CANARY = "hf_CANARYcanaryCANARYcanary123456"  # of the shape of a Hugging Face token
+
+
+def document(name: str, stage: str, **changes: object) -> dict[str, Any]:
+    """GET /servers/NAME, in the shape that the design gives."""
+    return {
+        "name": name,
+        "stage": stage,
+        "stage_code": STAGE_CODE[Stage(stage)],
+        "step": None,
+        "progress": None,
+        "eta_s": None,
+        "quiet": False,
+        "stalled": False,
+        "why": f"because it is {stage}",
+        "since": "2026-01-02T03:04:05.678Z",
+        "want": "up",
+        "pid": 123,
+        "invocation": "r1-1",
+        "attempt": 1,
+        "url": "http://127.0.0.1:8000",
+        "cause": None,
+        "exit": None,
+        "tail": [],
+        **changes,
+    }
+
+
+def page(name: str = "demo", stage: str = "starting", log: Path | None = None, **changes: Any) -> ServerPage:
+    """A page; what may not be public carries the canary."""
+    flags = {key: changes.pop(key, default) for key, default in (("wanted", True), ("dead", False), ("stalled", False))}
+    public = document(name, stage, **changes)
+    full = {**public, "tail": [f"token {CANARY}"]}
+    return ServerPage(
+        name=name, stage=stage, log=log, full=json.dumps(full).encode(), public=json.dumps(public).encode(), **flags
+    )
+
+
+def status(pages: tuple[ServerPage, ...], full: bool) -> bytes:
+    """GET /status."""
+    servers = [json.loads(each.full if full else each.public) for each in pages]
+    agent = {"version": "0.1.0", "pid": 1, "since": "2026-01-02T03:04:05Z", "mode": "embedded"}
+    rest = {"gpus": {"state": "not-looked-at", "devices": []}, "holds": [], "degraded": []}
+    host = {"name": "host", "boot_id": "0a"}
+    return json.dumps({"agent": agent, "host": host, "servers": servers, **rest}).encode()
+
+
+@dataclass
+class House:
+    """A board, an API thread that reads it, and what was asked of the loop."""
+
+    board: Board
+    socket: Path
+    thread: ApiThread
+    asked: list[tuple[str, Ask, bool]] = field(default_factory=list)
+    answer: Callable[[Future[str | None]], None] = lambda future: future.set_result(None)
+
+    def publish(self, *pages: ServerPage) -> Snapshot:
+        """As the loop does."""
+        snapshot = Snapshot(
+            version=self.board.read().version + 1,
+            servers={each.name: each for each in pages},
+            full=status(pages, True),
+            public=status(pages, False),
+        )
+        self.board.publish(snapshot)
+        return snapshot
+
+    def ask(self, name: str, ask: Ask, gpu_check: bool) -> Future[str | None]:
+        """As the loop does, but in this thread."""
+        self.asked.append((name, ask, gpu_check))
+        future: Future[str | None] = Future()
+        self.answer(future)
+        return future
+
+    def over_socket(self) -> httpx2.Client:
+        """A client of the unix socket."""
+        return httpx2.Client(
+            transport=httpx2.HTTPTransport(uds=str(self.socket)), base_url="http://localhost", timeout=60
+        )
+
+    def over_tcp(self) -> httpx2.Client:
+        """A client of the TCP port."""
+        return httpx2.Client(base_url=f"http://127.0.0.1:{self.thread.port}", timeout=60, trust_env=False)
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Wait until it holds."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.01)
+
+
+def busy(house: House) -> int:
+    """How many requests are being answered at this moment."""
+    return len(house.thread._server.server_state.tasks)
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[House]:
+    """A house whose API answers."""
+    board = Board()
+    socket = folder / "run" / "api.sock"
+    built: list[House] = []
+    app = build(board, lambda *asked: built[0].ask(*asked), "0.1.0", socket)
+    built.append(House(board, socket, ApiThread(app, ("127.0.0.1", 0), socket)))
+    built[0].thread.start()
+    yield built[0]
+    board.close()
+    built[0].thread.stop(30)
