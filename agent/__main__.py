@@ -1,0 +1,7 @@
+"""`python -m agent` is `gpuagent`."""
+
+from __future__ import annotations
+
+from agent.cli import main
+
+main()

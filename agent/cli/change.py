@@ -1,0 +1,62 @@
+"""`gpuagent start`, `stop`, `restart`: what an operator wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from agent.cli import words
+from agent.cli.options import name_argument, the_agent
+from agent.cli.wait import timeout_option, until
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments that all three share."""
+    waiting = click.option("--wait", "and_wait", is_flag=True, help="Return only when it is done, or has failed.")
+    return name_argument(waiting(timeout_option(click.pass_context(command))))
+
+
+@click.command(short_help="Start a server, and keep it up.")
+@_options
+@click.option("--without-gpu-check", is_flag=True, help="Launch even if the state of the GPUs is not known.")
+def start(ctx: click.Context, name: str | None, and_wait: bool, timeout_s: float, without_gpu_check: bool) -> None:
+    """Start server NAME, and keep it up from now on.
+
+    NAME may be left out where one server is defined.
+    """
+    body = {"gpu_check": False} if without_gpu_check else {}
+    _change(ctx, name, "start", body, "ready" if and_wait else None, timeout_s)
+
+
+@click.command(short_help="End a server, and start it again.")
+@_options
+def restart(ctx: click.Context, name: str | None, and_wait: bool, timeout_s: float) -> None:
+    """End server NAME, and start it again.
+
+    NAME may be left out where one server is defined.
+    """
+    _change(ctx, name, "restart", {}, "ready" if and_wait else None, timeout_s)
+
+
+@click.command(short_help="End a server, and keep it down.")
+@_options
+def stop(ctx: click.Context, name: str | None, and_wait: bool, timeout_s: float) -> None:
+    """End server NAME with all its processes, and keep it down from now on.
+
+    NAME may be left out where one server is defined.
+    """
+    _change(ctx, name, "stop", {}, "down" if and_wait else None, timeout_s)
+
+
+def _change(
+    ctx: click.Context, name: str | None, verb: str, body: dict[str, bool], goal: str | None, timeout_s: float
+) -> None:
+    """Ask for the change, say what it led to, and wait for `goal` if there is one."""
+    agent = the_agent(ctx)
+    name = name or agent.only_server()
+    server = agent.change(name, verb, body)
+    click.echo(words.sentence(server))
+    if goal is not None and server["stage"] != goal:
+        ctx.exit(until(agent, name, goal, timeout_s))

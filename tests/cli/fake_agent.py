@@ -1,0 +1,164 @@
+"""An agent that is only its API's shapes, on a unix socket, for the CLI to talk to."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def server(name: str = "demo", stage: str = "ready", **changes: Any) -> Document:
+    """A server's document as in DESIGN 8."""
+    document: Document = {
+        "name": name,
+        "stage": stage,
+        "stage_code": 40,
+        "step": None,
+        "progress": None,
+        "eta_s": None,
+        "quiet": False,
+        "stalled": False,
+        "why": "it answers",
+        "since": "2026-01-02T03:04:05.678Z",
+        "want": "up",
+        "pid": 4711,
+        "invocation": "abc-1",
+        "attempt": 1,
+        "url": "http://127.0.0.1:8000",
+        "cause": None,
+        "exit": None,
+        "tail": [],
+    }
+    assert changes.keys() <= document.keys()
+    return document | changes
+
+
+def failed(name: str = "demo", **changes: Any) -> Document:
+    """A server that gave up."""
+    return server(
+        name,
+        "failed",
+        **{
+            "why": "gave up: out of memory",
+            "pid": None,
+            "cause": {
+                "slug": "gpu-out-of-memory",
+                "line": 17,
+                "text": "CUDA error: out of memory",
+                "remedy": "give it fewer layers",
+                "retry": "no",
+            },
+            "exit": {"code": None, "signal": 9, "oom": None, "asked": False},
+            "tail": ["loading", "CUDA error: out of memory"],
+        }
+        | changes,
+    )
+
+
+def problem(status: int, detail: str, **more: Any) -> tuple[int, Document]:
+    """A problem document and its status."""
+    return status, {"type": "about:blank", "title": "Some Phrase", "status": status, "detail": detail, **more}
+
+
+@dataclass
+class FakeAgent:
+    """What it answers: `special` by "METHOD /path" (no query) first, else from `servers`."""
+
+    socket: Path
+    servers: list[Document] = field(default_factory=lambda: [server()])
+    degraded: list[str] = field(default_factory=list)
+    special: dict[str, tuple[int, Document | bytes]] = field(default_factory=dict)
+    log: Iterable[bytes] = (b"one\n", b"two\n")
+    asked: list[tuple[str, bytes]] = field(default_factory=list)  # "METHOD /path?query", body
+    on_request: Callable[[str], None] = lambda _request: None
+
+    def answer(self, method: str, path: str) -> tuple[int, Document | bytes]:
+        """Status and body, as the real one would."""
+        if (special := self.special.get(f"{method} {path}")) is not None:
+            return special
+        if path == "/status":
+            return 200, {
+                "agent": {"version": "0", "pid": 1, "since": "2026-01-02T03:04:05Z", "mode": "embedded"},
+                "host": {"name": "here", "boot_id": None},
+                "servers": self.servers,
+                "gpus": {"state": "none", "devices": []},
+                "holds": [],
+                "degraded": self.degraded,
+            }
+        _, _, name, *rest = path.split("/")
+        found = next((each for each in self.servers if each["name"] == name), None)
+        if found is None:
+            return problem(404, f"no server {name}", known=[each["name"] for each in self.servers])
+        return self._of_server(found, rest)
+
+    def _of_server(self, found: Document, rest: list[str]) -> tuple[int, Document | bytes]:
+        if rest == ["stage"]:
+            return 200, f"{found['stage']}\n".encode()
+        if rest == ["wait"] and found["stage"] == "failed":
+            return problem(409, "demo is failed", stage=found["stage"], cause=found["cause"])
+        return 200, found
+
+
+class _Handler(BaseHTTPRequestHandler):
+    agent: FakeAgent
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, *_args: object) -> None:
+        """Quiet."""
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def _serve(self, method: str) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.agent.asked.append((f"{method} {self.path}", body))
+        self.agent.on_request(f"{method} {self.path}")
+        path = self.path.partition("?")[0]
+        status, answer = self.agent.answer(method, path)
+        self.send_response(status)
+        if path.endswith("/log") and status == 200:
+            self.end_headers()
+            for piece in self.agent.log:
+                self.wfile.write(piece)
+                self.wfile.flush()
+            return
+        payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+
+class _Server(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+    block_on_close = False  # a follower may still be connected
+
+    def handle_error(self, *_args: object) -> None:
+        """A client that hung up is no news here."""
+
+
+@contextmanager
+def listening(agent: FakeAgent) -> Iterator[FakeAgent]:
+    """The agent on its socket; gone, socket and all, afterwards."""
+    handler = type("Handler", (_Handler,), {"agent": agent})
+    with _Server(str(agent.socket), handler) as listener:
+        thread = threading.Thread(target=listener.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        try:
+            yield agent
+        finally:
+            listener.shutdown()
+            thread.join()
+            agent.socket.unlink(missing_ok=True)
