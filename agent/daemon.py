@@ -1,0 +1,179 @@
+"""The agent's process: puts the parts together, runs them, ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import signal
+import socket as sockets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+
+from agent import log, socket_path
+from agent.api.app import build
+from agent.api.serve import ApiThread
+from agent.board import Board
+from agent.config import Config, load
+from agent.core.redact import redact
+from agent.definition import Definition, define
+from agent.edges.checks import FileChecks
+from agent.edges.child_server import ChildServer
+from agent.edges.log_tail import LogTail
+from agent.edges.notify import Notifier
+from agent.edges.probe import HttpProbe
+from agent.edges.store import StateFile
+from agent.errors import ConfigError, EdgeError
+from agent.loop import Loop
+from agent.view import Document, rfc3339
+from agent.watch import Outside
+
+CONFIG = Path("/etc/gpuagent/gpuagent.toml")
+OK, FAULT, BAD_CONFIG, ALREADY_RUNS = 0, 1, 2, 100
+
+SWITCH_S = 0.0005
+"""Between two threads of Python: at the default 5 ms, 1,000 API clients delay the loop by 27 to 70 ms (p99)."""
+
+logger = structlog.get_logger()
+
+
+def run(config_path: Path | None, socket: Path | None) -> int:
+    """Run the agent until SIGTERM or SIGINT; its servers end with it. The exit code.
+
+    0: ended as asked; 1: something outside failed, said on stderr; 2: the configuration is wrong; 100: another agent
+    runs on the same state.
+    """
+    try:
+        config = load(config_path or CONFIG)
+        definitions = define(config)
+    except ConfigError as error:
+        print("\n".join(error.faults), file=sys.stderr)
+        return BAD_CONFIG
+    store = StateFile(config.agent.state_dir / "state.json")
+    try:
+        store.lock()
+    except EdgeError as error:
+        print(f"gpuagent: {error}", file=sys.stderr)
+        return ALREADY_RUNS
+    path = socket or config.agent.socket or socket_path.default_for_run(os.environ)
+    sys.setswitchinterval(SWITCH_S)
+    log.setup()
+    try:
+        asyncio.run(_serve(config, definitions, store, path))
+    except EdgeError as error:
+        logger.error("the agent cannot run", why=str(error))
+        return FAULT
+    return OK
+
+
+async def _serve(config: Config, definitions: Mapping[str, Definition], store: StateFile, path: Path) -> None:
+    """Everything between the start and the end. EdgeError: the agent's own address or state cannot be had."""
+    notifier, board = Notifier(), Board()
+    hide = partial(_hide, definitions)
+    loop = Loop(
+        outsides={name: _outside(each, config, hide) for name, each in definitions.items()},
+        policies={name: each.policy for name, each in definitions.items()},
+        urls={name: each.url for name, each in definitions.items()},
+        store=store,
+        board=board,
+        run=secrets.token_hex(4),
+        about=_about(),
+        on_beat=partial(_beat, notifier),
+    )
+    api = ApiThread(build(board, loop.ask, version("gpuagent"), path, hide), config.agent.listen_address, path)
+    closing = _closing_on_signals(notifier)
+    api.start()
+    try:
+        notifier.ready()
+        logger.info("the agent runs", socket=str(path), http=config.agent.listen, servers=list(definitions))
+        await loop.run(closing)
+    finally:
+        board.close()  # ends every wait and stream, so that the API can end
+        await asyncio.to_thread(api.stop)
+
+
+def _closing_on_signals(notifier: Notifier) -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT."""
+    closing = asyncio.Event()
+
+    def close() -> None:
+        notifier.stopping()
+        closing.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, close)
+    return closing
+
+
+def _outside(definition: Definition, config: Config, hide: Callable[[str], str]) -> Outside:
+    """The edges of one server."""
+    folder = config.agent.log_dir / definition.name
+    server = ChildServer(
+        definition.name,
+        definition.command,
+        definition.environment.read,
+        definition.working_dir,
+        _mark(config.agent.state_dir),
+    )
+    family = definition.family
+    return Outside(
+        server=server,
+        checks=FileChecks(
+            command=definition.command,
+            environment=definition.environment.read,
+            working_dir=definition.working_dir,
+            files=definition.files,
+            environment_file=definition.environment_file,
+            log_folder=folder,
+            host=definition.bind,
+            port=definition.port,
+        ),
+        probe=HttpProbe(
+            definition.bind, definition.port, definition.health_path, family.answers, family.probe_timeout_s
+        ),
+        family=family,
+        open_log=LogTail,
+        log_path=lambda invocation: folder / f"{invocation}.log",
+        redact=hide,
+    )
+
+
+def _mark(state_dir: Path) -> str:
+    """Tells the servers of this agent from those of another: the same after a restart, as the state is the same."""
+    return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
+
+
+def _hide(definitions: Mapping[str, Definition], text: str) -> str:
+    """Text from outside, without anything secret."""
+    return redact(text, [value for each in definitions.values() for value in each.environment.secrets])
+
+
+def _about() -> tuple[Document, Document]:
+    """The agent and the host, as /status shows them."""
+    agent = {
+        "version": version("gpuagent"),
+        "pid": os.getpid(),
+        "since": rfc3339(time.time()),
+        "mode": "embedded",
+    }
+    return agent, {"name": sockets.gethostname(), "boot_id": _boot_id()}
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _beat(notifier: Notifier, why: str) -> None:
+    """From the loop itself: withheld when the loop hangs."""
+    notifier.status(why)
+    notifier.watchdog()

@@ -1,0 +1,250 @@
+"""What watches one server: its processes, its port, its log. It tells the loop what it sees, and decides nothing.
+
+A Watch holds no State: it asks for the present one only to choose how often to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.core.model import (
+    Event,
+    Exit,
+    Exited,
+    Health,
+    LogRead,
+    Looked,
+    Need,
+    Probed,
+    Seen,
+    Stage,
+    State,
+)
+from agent.errors import EdgeError
+from agent.families import Family
+from agent.families.cause import find_cause
+from agent.families.reader import News, Reader
+from agent.ports import Checks, Log, Probe, Server, Tree
+
+LOOK_S: Mapping[Stage, float] = {
+    Stage.WAITING: 1.0,
+    Stage.CLEARING: 0.1,  # memory is back 0.13 to 0.2 s after the last process ended
+    Stage.STARTING: 2.0,
+    Stage.STOPPING: 0.1,
+}
+"""Seconds between two looks. Deaths are told by a signal; looks heal what signals lose."""
+LOOK_ELSE_S = 5.0
+CHECKED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
+"""Stages in which a launch may come next, so that its needs are looked at."""
+
+PROBE_STARTING_S = 0.1  # a refused connect and a "still loading" cost nothing
+PROBE_SICK_S = 1.0
+PROBED = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY})
+
+READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
+READ_ELSE_S = 0.25
+SLICE_BYTES = 64 * 1024
+"""Read in one go before the loop may do something else: 3 ms at 20 MB/s."""
+LAST_WORDS_BYTES = 4 * 1024 * 1024
+"""Read at most after the exit, before its cause is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """One server's edges."""
+
+    server: Server
+    checks: Checks
+    probe: Probe
+    family: Family
+    open_log: Callable[[Path], Log]
+    log_path: Callable[[str], Path]  # of an invocation
+    redact: Callable[[str], str]
+
+
+class LogReading:
+    """The log of one attempt, as far as it is read."""
+
+    def __init__(self, invocation: str, log: Log, family: Family) -> None:
+        self.invocation = invocation
+        self.reader = Reader(family)
+        self._log = log
+        self._unread = b""
+
+    def read_some(self) -> News | None:
+        """Read the next slice; None: there is nothing new."""
+        if not self._unread:
+            self._unread = self._log.read()
+        data, self._unread = self._unread[:SLICE_BYTES], self._unread[SLICE_BYTES:]
+        return self.reader.feed(data) if data else None
+
+    def read_rest(self) -> None:
+        """Read what the server wrote before it ended."""
+        for _ in range(LAST_WORDS_BYTES // SLICE_BYTES):
+            if self.read_some() is None:
+                break
+        self.reader.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._log.close()
+
+
+class Watch:
+    """The eyes on one server. `tell` hands an event to the loop; `state` is the present State."""
+
+    def __init__(self, outside: Outside, state: Callable[[], State], tell: Callable[[Event], None]) -> None:
+        self.faults: dict[str, str] = {}  # edge -> why it could not look
+        self._outside = outside
+        self._state = state
+        self._tell = tell
+        self._look_now = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._reading: LogReading | None = None
+        outside.server.on_exit(self._exited)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_forever())
+            tasks.create_task(self._probe_forever())
+            tasks.create_task(self._read_forever())
+
+    def look_now(self) -> None:
+        """Look at once; if a look is under way, again after it, so that one begins after this call."""
+        self._look_now.set()
+
+    def stir(self) -> None:
+        """The stage has changed: whoever sleeps for the old one wakes."""
+        self._stirred.set()
+        self._stirred = asyncio.Event()
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of the log, without secrets."""
+        return tuple(map(self._outside.redact, self._reading.reader.tail(20))) if self._reading else ()
+
+    @property
+    def log(self) -> Path | None:
+        """The log file of the present attempt, or of the last one."""
+        return self._outside.log_path(self._reading.invocation) if self._reading else None
+
+    # -- looks -------------------------------------------------------------------------------------
+
+    async def look(self) -> Seen:
+        """One look at the processes and, where a launch may come next, at its needs."""
+        began = asyncio.get_running_loop().time()
+        tree = await self._look_at_tree()
+        ours = frozenset(process.pid for process in tree.all) if tree else frozenset()
+        needs = await self._look_at_needs(ours) if self._state().stage in CHECKED else None
+        if tree is None:
+            return Seen(began=began, needs=needs)
+        return Seen(
+            began=began,
+            tree=tree.all,
+            main=tree.main,
+            invocation=tree.invocation,
+            unkillable=tree.unkillable,
+            life=tree.life,
+            needs=needs,
+        )
+
+    async def _look_at_tree(self) -> Tree | None:
+        try:
+            tree = await self._outside.server.look()
+        except EdgeError as error:
+            self.faults["processes"] = str(error)
+            return None
+        self.faults.pop("processes", None)
+        return tree
+
+    async def _look_at_needs(self, ours: frozenset[int]) -> tuple[Need, ...] | None:
+        try:
+            needs = await self._outside.checks.needs(ours)
+        except EdgeError as error:
+            self.faults["checks"] = str(error)
+            return None
+        self.faults.pop("checks", None)
+        return needs
+
+    async def _look_forever(self) -> None:
+        while True:
+            self._look_now.clear()
+            self._tell(Looked(seen=await self.look(), at=asyncio.get_running_loop().time()))
+            await _wait(self._look_now, LOOK_S.get(self._state().stage, LOOK_ELSE_S))
+
+    # -- the port ----------------------------------------------------------------------------------
+
+    async def _probe_forever(self) -> None:
+        while True:
+            await _wait(self._stirred, self._probe_pause_s())
+            state = self._state()
+            if state.stage in PROBED and not state.launching and state.saved.invocation is not None:
+                await self._probe(state.saved.invocation)
+
+    def _probe_pause_s(self) -> float | None:
+        state = self._state()
+        if state.stage not in PROBED:
+            return None
+        if state.stage is Stage.STARTING:
+            return PROBE_STARTING_S
+        return self._outside.family.probe_s if state.stage is Stage.READY and not state.misses else PROBE_SICK_S
+
+    async def _probe(self, invocation: str) -> None:
+        ours = frozenset(process.pid for process in self._state().seen.tree or ())
+        try:
+            health, _ = await self._outside.probe.ask(ours)
+        except EdgeError as error:
+            self.faults["probe"] = str(error)
+            return
+        self.faults.pop("probe", None)
+        if health is Health.FOREIGN:  # perhaps a child of ours that no look has shown yet
+            self.look_now()
+        self._tell(Probed(invocation=invocation, health=health, at=asyncio.get_running_loop().time()))
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def follow(self, invocation: str) -> None:
+        """Read the log of this attempt from now on, from its first byte."""
+        if self._reading is not None and self._reading.invocation == invocation:
+            return
+        if self._reading is not None:
+            self._reading.close()
+        path = self._outside.log_path(invocation)
+        self._reading = LogReading(invocation, self._outside.open_log(path), self._outside.family)
+
+    async def _read_forever(self) -> None:
+        while True:
+            news = self._reading.read_some() if self._reading is not None else None
+            if news is None or self._reading is None:
+                await asyncio.sleep(READ_S.get(self._state().stage, READ_ELSE_S))
+                continue
+            self._tell_news(self._reading.invocation, news)
+            await asyncio.sleep(0)  # a storm of lines must not keep the loop from anything else
+
+    def _tell_news(self, invocation: str, news: News) -> None:
+        if news.lines or news.step is not None or news.progress is not None:
+            at = asyncio.get_running_loop().time()
+            self._tell(LogRead(invocation=invocation, step=news.step, progress=news.progress, at=at))
+
+    def _exited(self, invocation: str, how: Exit) -> None:
+        """The first process ended: read its last words, and say why."""
+        self.follow(invocation)
+        if (reading := self._reading) is None:
+            return
+        reading.read_rest()
+        cause = find_cause(self._outside.family, reading.reader, how)
+        cause = replace(cause, text=self._outside.redact(cause.text))
+        self._tell(Exited(invocation=invocation, exit=how, cause=cause, at=asyncio.get_running_loop().time()))
+
+
+async def _wait(event: asyncio.Event, pause_s: float | None) -> None:
+    """Until the event is set or the pause is over; None: only the event."""
+    try:
+        async with asyncio.timeout(pause_s):
+            await event.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,200 @@
+"""The outside of a loop, scripted: processes, port, preconditions, disk. Fills the Protocols of agent/ports.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from agent.board import Board
+from agent.core.model import Ask, Exit, Health, Life, Need, Policy, Process, Saved
+from agent.errors import EdgeError
+from agent.families import FAMILIES
+from agent.loop import Loop
+from agent.ports import Tree
+from agent.watch import Outside
+
+PATIENCE_S = 600.0  # virtual
+
+
+class World:
+    """One server's outside."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.invocation: str | None = None
+        self.launched: list[str] = []
+        self.signals: list[str] = []
+        self.health = Health.REFUSED
+        self.written = b""
+        self.unmet: tuple[Need, ...] = ()
+        self.refuse_launch: EdgeError | None = None
+        self.blind = False  # looks fail
+        self.deaf = False  # SIGTERM does nothing
+        self.lossy = False  # exits are not told
+        self.leaves: list[Process] = []  # processes that outlive the first one
+        self.cpu_s = 0.0
+        self._tell: Callable[[str, Exit], None] = lambda invocation, how: None
+        self._pids = 100
+
+    # -- ports.Server
+
+    async def launch(self, invocation: str, log: Path) -> Process:
+        await asyncio.sleep(0.01)
+        if self.refuse_launch is not None:
+            raise self.refuse_launch
+        assert not self.processes, "a second tree"
+        self._pids += 1
+        main = Process(self._pids, self._pids * 10)
+        self.processes, self.invocation, self.written = [main], invocation, b""
+        self.launched.append(invocation)
+        return main
+
+    async def terminate(self, whole: bool) -> None:
+        self.signals.append("TERM all" if whole else "TERM")
+        if not self.deaf:
+            self.end(Exit(code=0), leave_nothing=whole)
+
+    async def kill(self) -> None:
+        self.signals.append("KILL")
+        self.end(Exit(signal=9), leave_nothing=True)
+
+    async def look(self) -> Tree:
+        if self.blind:
+            raise EdgeError("processes", "look", "no /proc")
+        main = self.processes[0] if self.processes and self.invocation else None
+        return Tree(main, tuple(self.processes), (), self.invocation, Life(cpu_s=self.cpu_s))
+
+    def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
+        self._tell = tell
+
+    def end(self, how: Exit, *, leave_nothing: bool = False) -> None:
+        """The first process ends now."""
+        invocation, self.invocation = self.invocation, None
+        self.processes = [] if leave_nothing else list(self.leaves)
+        self.health = Health.REFUSED
+        if invocation is not None and not self.lossy:
+            self._tell(invocation, how)
+
+    # -- ports.Checks
+
+    async def needs(self, ours: frozenset[int]) -> tuple[Need, ...]:
+        if self.blind:
+            raise EdgeError("checks", "look", "no answer")
+        return self.unmet
+
+    # -- ports.Probe
+
+    async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
+        if self.health is Health.TIMEOUT:
+            await asyncio.sleep(10)
+        return self.health, ""
+
+
+class Lines:
+    """ports.Log on what the world has written."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._at = 0
+
+    def read(self) -> bytes:
+        data = self._world.written[self._at :]
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Disk:
+    """ports.Store in memory."""
+
+    def __init__(self, saved: dict[str, Saved]) -> None:
+        self.saved = dict(saved)
+        self.broken: str | None = None
+        self.faults: list[str] = []
+        self.saves = 0
+
+    def load(self) -> dict[str, Saved]:
+        return dict(self.saved)
+
+    async def save(self, name: str, saved: Saved) -> None:
+        await asyncio.sleep(0.005)
+        if self.broken:
+            raise EdgeError("store", "save", self.broken)
+        self.saved[name] = saved
+        self.saves += 1
+
+
+class Bench:
+    """A real Loop, its board, and the worlds around it."""
+
+    def __init__(self, saved: dict[str, Saved], policy: Policy | None = None) -> None:
+        self.worlds = {name: World() for name in saved}
+        self.disk = Disk(saved)
+        self.policy = policy or Policy()
+        self.board = Board()
+        self.run = 0
+
+    @property
+    def world(self) -> World:
+        """The only one."""
+        (world,) = self.worlds.values()
+        return world
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The agent runs; at the end it closes, and its servers with it."""
+        closing = asyncio.Event()
+        self.run += 1
+        self.loop = Loop(
+            outsides={name: self._outside(world) for name, world in self.worlds.items()},
+            policies={name: replace(self.policy, name=name) for name in self.worlds},
+            urls=dict.fromkeys(self.worlds, "http://127.0.0.1:1"),
+            store=self.disk,
+            board=self.board,
+            run=f"run{self.run}",
+            about=({}, {}),
+        )
+        task = asyncio.get_running_loop().create_task(self.loop.run(closing))
+        try:
+            yield
+        finally:
+            closing.set()
+            await task
+
+    def _outside(self, world: World) -> Outside:
+        return Outside(
+            server=world,
+            checks=world,
+            probe=world,
+            family=FAMILIES["plain"],
+            open_log=lambda path: Lines(world),
+            log_path=lambda invocation: Path(invocation),
+            redact=lambda text: text,
+        )
+
+    async def ask(self, ask: Ask, name: str = "one") -> str | None:
+        """What the operator is answered."""
+        return await asyncio.wrap_future(self.loop.ask(name, ask, True))
+
+    def stage(self, name: str = "one") -> str:
+        """As every face shows it."""
+        return self.board.read().servers[name].stage
+
+    async def until_launched(self, times: int) -> None:
+        """Wait until the only server has been launched so many times, and is starting."""
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while len(self.world.launched) < times or self.stage() != "starting":
+            assert asyncio.get_running_loop().time() < end, f"launched {len(self.world.launched)} times"
+            await asyncio.sleep(0.01)
+
+    async def until(self, stage: str, name: str = "one") -> None:
+        """Wait until the board shows this stage."""
+        end = asyncio.get_running_loop().time() + PATIENCE_S
+        while name not in self.board.read().servers or self.stage(name) != stage:
+            assert asyncio.get_running_loop().time() < end, f"never {stage}: {self.board.read().full.decode()}"
+            await asyncio.sleep(0.01)
