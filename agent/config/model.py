@@ -1,0 +1,84 @@
+"""The tables of the configuration file: plain values as the operator wrote them.
+
+Every key is explained in config/gpuagent.toml; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from agent.config import values
+from agent.core.model import Policy
+
+_DEFAULT = Policy()
+
+Text = Annotated[str, AfterValidator(values.text)]
+AbsolutePath = Annotated[Path, Field(strict=False), AfterValidator(values.absolute)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Gpu = Annotated[int | str, BeforeValidator(values.gpu)]
+EnvironmentName = Annotated[str, AfterValidator(values.environment_name)]
+
+
+class Table(BaseModel):
+    """A table of the file: no key that is not known, no value of another type."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+
+class RestartConfig(Table):
+    """[servers.NAME.restart]"""
+
+    attempts: Annotated[int, Field(ge=1)] = _DEFAULT.attempts  # launches in all
+    pauses_s: Annotated[tuple[Seconds, ...], Field(strict=False, min_length=1), AfterValidator(values.growing)] = (
+        _DEFAULT.pauses_s
+    )  # the last one repeats
+
+
+class ServerConfig(Table):
+    """[servers.NAME]. None: not said, so found from the command or the family."""
+
+    command: Annotated[tuple[Text, ...], Field(strict=False, min_length=1), AfterValidator(values.command)]
+    family: Annotated[str, AfterValidator(values.family)] | None = None
+    working_dir: AbsolutePath | None = None
+    environment: Annotated[dict[EnvironmentName, Text], Field(repr=False)] = {}  # may hold secrets
+    environment_file: AbsolutePath | None = None
+    model: Annotated[tuple[Annotated[Path, Field(strict=False)], ...], Field(strict=False)] = ()
+    gpus: Annotated[tuple[Gpu, ...], Field(strict=False), AfterValidator(values.distinct)] = ()
+    need_mib: Annotated[int, Field(ge=1)] | None = None  # on each GPU
+    host: Annotated[str, AfterValidator(values.host)] | None = None
+    port: Port | None = None
+    health_path: Annotated[str, AfterValidator(values.health_path)] | None = None
+    autostart: bool = False
+    start_limit_s: Seconds | None = None
+    on_stall: Literal["report", "restart"] = "report"
+    stop_s: Seconds | None = None
+    unhealthy_s: Seconds = _DEFAULT.unhealthy_s
+    restart: RestartConfig = RestartConfig()
+
+
+class AgentConfig(Table):
+    """[agent]"""
+
+    listen: Annotated[str, AfterValidator(values.listen)] = "127.0.0.1:8900"
+    socket: Annotated[AbsolutePath, AfterValidator(values.socket)] | None = None  # None: see socket_path.py
+    state_dir: Annotated[AbsolutePath, Field(validate_default=True)] = Field(
+        default_factory=lambda: values.default_state_dir(os.environ, os.geteuid() == 0)
+    )
+    log_dir: AbsolutePath = Field(default_factory=lambda said: said["state_dir"] / "log")
+
+    @property
+    def listen_address(self) -> tuple[str, int] | None:
+        """Address and port of the HTTP listener; None: there is none."""
+        return values.listen_address(self.listen)
+
+
+class Config(Table):
+    """The whole file."""
+
+    agent: AgentConfig
+    servers: dict[str, ServerConfig]
