@@ -1,0 +1,74 @@
+"""A server that we know nothing of: it answers on its health path, and its log may hold what any program prints."""
+
+from __future__ import annotations
+
+import re
+
+from agent.families.family import CauseRule, Family
+
+GENERAL_CAUSES: tuple[CauseRule, ...] = (
+    CauseRule(
+        "cuda_oom",
+        re.compile(
+            r"CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError: |CUDA error: out of memory"
+            r"|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|cudaMalloc failed: out of memory"
+            r"|CUDA runtime error: out of memory"
+        ),
+    ),
+    CauseRule("port_in_use", re.compile(r"[Aa]ddress already in use|\[Errno 98\]|EADDRINUSE")),
+    CauseRule("gated_repo", re.compile(r"401 Client Error|403 Client Error|access a gated repo|access gated repo")),
+    CauseRule("disk_full", re.compile(r"No space left on device")),
+    CauseRule("too_many_files", re.compile(r"Too many open files")),
+    CauseRule("host_oom", re.compile(r"^MemoryError\b|std::bad_alloc|Out of memory: Killed process")),
+    CauseRule("host_oom", re.compile(r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable")),
+    CauseRule(
+        "driver_mismatch",
+        re.compile(
+            r"system has unsupported display driver|CUDA driver version is insufficient|Driver/library version mismatch"
+            r"|NVIDIA driver on your system is too old|forward compatibility was attempted|unsupported toolchain"
+        ),
+    ),
+    CauseRule(
+        "no_gpu",
+        re.compile(r"No CUDA GPUs are available|no CUDA-capable device|libcuda\.so\.1: cannot open shared object"),
+    ),
+    CauseRule("arch_unsupported", re.compile(r"no kernel image is available|device kernel image is invalid")),
+    CauseRule("illegal_memory", re.compile(r"an illegal memory access was encountered|device-side assert triggered")),
+    CauseRule(
+        "gpu_fault",
+        re.compile(r"uncorrectable ECC error|unspecified launch failure|fallen off the bus|NVRM: Xid"),
+    ),
+    CauseRule("nccl", re.compile(r"NCCL error: |ncclSystemError|ncclInternalError|ncclUnhandledCudaError")),
+    CauseRule(
+        "missing_lib",
+        re.compile(r"^ModuleNotFoundError: |^ImportError: |error while loading shared libraries|symbol lookup error"),
+    ),
+    CauseRule("permission_denied", re.compile(r"[Pp]ermission denied|\[Errno 13\]")),
+    CauseRule(
+        "bad_flag",
+        re.compile(
+            r"error: unrecognized arguments|error: argument |error: the following arguments are required"
+            r"|error: No such option|error: unexpected argument|error: invalid argument: "
+            r"|error: unknown argument|error: unknown option"
+        ),
+    ),
+)
+"""What any program may say before it dies of it."""
+
+GENERAL_NOISE: tuple[re.Pattern[str], ...] = (
+    re.compile(r"Call to bind failed: Address already in use"),  # NCCL's RAS port: harmless
+    re.compile(r"non-default args: |server_args=|Namespace\("),  # dumps of the configuration: any words
+    re.compile(r"common cause is the OS OOM killer|potential root causes"),  # advice, not a finding
+    re.compile(r"^\s*raise \w"),  # a source line inside a traceback
+    re.compile(r"might be asynchronously reported|For debugging consider passing"),
+)
+
+PLAIN = Family(
+    name="plain",
+    outcomes={
+        "ready": re.compile(r"Uvicorn running on|Application startup complete|[Ll]istening (?:on|at) |Serving HTTP on"),
+        "stopped": re.compile(r"Application shutdown complete|Finished server process"),
+    },
+    noise=GENERAL_NOISE,
+    causes=GENERAL_CAUSES,
+)
