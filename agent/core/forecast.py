@@ -1,9 +1,12 @@
-"""How a start is doing: signs of life -> progressing, quiet or stalled. Pure."""
+"""How a start is doing: signs of life -> progressing, quiet or stalled; earlier starts -> its expected end. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from agent.core.chronicle import Start
 from agent.core.model import Life, Policy, Seen, State, Step
 
 IDLE_CPU = 0.01
@@ -66,3 +69,111 @@ def next_word(state: State, at: float, policy: Policy) -> float:
     if (limit := limit_at(state, policy)) is not None:
         times.append(limit)
     return min(times)
+
+
+# -- the expected end ------------------------------------------------------------------------------
+
+RECENT = 10
+"""Good starts that are compared with, the newest: a host changes, and old starts tell of another one."""
+SLOWER = 1.5
+"""Taking this many times the usual is worth saying ..."""
+SLOWER_S = 0.5  # ... if it is more than the noise of a start of a second
+OVERDUE_S = 1.0
+PACE_S = 1.0
+"""Damps the pace of what is so short that a hiccup would double it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What earlier starts say of the present one."""
+
+    eta_s: float | None  # until it is ready; None: overdue, so that nobody knows
+    usual_s: float  # from the launch until ready
+    slower: bool  # than usual, by so much already that it is worth saying
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """An earlier good start: when each step began, and how long it lasted. Seconds."""
+
+    begins: Mapping[Step, float]
+    lasts: Mapping[Step, float]
+    marks: Mapping[tuple[Step, int], float]
+    ready_s: float
+
+
+def expect(past: Iterable[Start], now: Start, elapsed_s: float) -> Expected | None:
+    """When the start `now` will be ready, `elapsed_s` after its launch. None: there is nothing to compare with.
+
+    `past`: newest first. Each step that is still to come takes the median of what it took before, and 0 counts where
+    it did not come. The present one goes on at its own pace, as far as its progress shows one.
+    """
+    courses = [course for start in comparable(past, now) if (course := _course(start)) is not None]
+    reached = [(step, at_s) for step, at_s in now.steps if any(step in course.begins for course in courses)]
+    if not reached or not math.isfinite(elapsed_s):
+        return None
+    step, began_s = reached[-1]
+    near = [course for course in courses if step in course.begins]
+    to_come = {each for course in near for each in course.begins} - {each for each, _ in now.steps}
+    rest_s = sum(_median([_after(course, step, each) for course in near]) for each in to_come)
+    usual_s = _median([course.ready_s for course in courses])
+    ends_s, paced_s = _step_ends(now, step, began_s, near)
+    late_s = max(elapsed_s, ends_s) + rest_s - usual_s
+    left_s = paced_s - elapsed_s
+    overdue = -left_s > max(OVERDUE_S, (paced_s - began_s) / 2, usual_s / 10)
+    return Expected(
+        eta_s=None if overdue else max(0.0, left_s) + rest_s,
+        usual_s=usual_s,
+        slower=late_s > max((SLOWER - 1) * usual_s, SLOWER_S),
+    )
+
+
+def comparable(past: Iterable[Start], now: Start) -> list[Start]:
+    """The newest good starts that say most: of the same definition before others, watched ones before adopted ones."""
+    good = [start for start in past if start.ready_s is not None and start.invocation != now.invocation]
+    same = [start for start in good if start.digest == now.digest]
+    choices = [[start for start in same if start.watched], same, [start for start in good if start.watched], good]
+    return next((starts[:RECENT] for starts in choices if starts), [])
+
+
+def _course(start: Start) -> _Course | None:
+    """A start as far as its times can be believed."""
+    ready_s = start.ready_s
+    if ready_s is None or not (math.isfinite(ready_s) and ready_s > 0):
+        return None
+    steps = sorted((each for each in start.steps if 0 <= each[1] <= ready_s), key=lambda each: each[1])
+    ends = [*(at_s for _, at_s in steps[1:]), ready_s]
+    return _Course(
+        begins=dict(steps),
+        lasts={step: end - at_s for (step, at_s), end in zip(steps, ends, strict=True)},
+        marks={(step, tenths): at_s for step, tenths, at_s in start.marks if 0 <= at_s <= ready_s},
+        ready_s=ready_s,
+    )
+
+
+def _after(course: _Course, step: Step, later: Step) -> float:
+    """How long `later` lasted, if it came after `step`."""
+    begins = course.begins
+    return course.lasts[later] if later in begins and begins[later] >= begins[step] else 0.0
+
+
+def _step_ends(now: Start, step: Step, began_s: float, near: Sequence[_Course]) -> tuple[float, float]:
+    """When the present step ends, in seconds after the launch: if it goes on as usual, and at its own pace."""
+    marks = [(tenths, at_s) for marked, tenths, at_s in now.marks if marked is step]
+    for tenths, at_s in reversed(marks):
+        known = [course for course in near if (step, tenths) in course.marks]
+        if not known:
+            continue
+        usual_s = _median([course.marks[step, tenths] - course.begins[step] for course in known])
+        left_s = _median([course.begins[step] + course.lasts[step] - course.marks[step, tenths] for course in known])
+        pace = (max(0.0, at_s - began_s) + PACE_S) / (max(0.0, usual_s) + PACE_S)
+        return at_s + max(0.0, left_s), at_s + max(0.0, left_s) * pace
+    ends_s = began_s + _median([course.lasts[step] for course in near])
+    return ends_s, ends_s
+
+
+def _median(values: Sequence[float]) -> float:
+    """Of at least one value."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

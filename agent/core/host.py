@@ -6,11 +6,11 @@ those that share something are told at once when it changes, so that two of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent.core.machine import step
-from agent.core.model import Booted, Effect, Event, Looked, Policy, Seen, Stage, State, Want
+from agent.core.model import Ask, Asked, Booted, Effect, Event, Looked, Policy, Seen, Stage, State, Want
 
 PRESENT = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY, Stage.STOPPING})
 
@@ -21,8 +21,8 @@ def present(state: State) -> bool:
 
 
 def claimed(state: State) -> bool:
-    """Whether a server is wanted, or is about to be: the change is being saved."""
-    return state.wanted or (state.proposed is not None and state.proposed.want is Want.UP)
+    """Whether a server is wanted, or is about to be: the change is being saved. Not booted yet: it may be."""
+    return not state.run or state.wanted or (state.proposed is not None and state.proposed.want is Want.UP)
 
 
 def neighbours(seen: Seen, states: Mapping[str, State], overlaps: Iterable[str]) -> Seen:
@@ -59,8 +59,32 @@ def advance(
         done = step(before, what, policies[who])
         now[who] = done.state
         taken.append(Taken(who, what, before, done.state, done.effects))
-        queue += [(other, _news(other, what.at, now, policies)) for other in _touched(who, before, now, policies)]
+        queue += [(other, _news(other, what.at, now)) for other in _touched(who, before, now, policies)]
+        if not queue:
+            queue += _follows(event.at, now)
     return now, taken
+
+
+def _follows(at: float, states: Mapping[str, State]) -> Iterator[tuple[str, Event]]:
+    """What a switch asks of the other servers: to give way, and to come back when the new one has failed.
+
+    A level, not an edge: it stands in what is saved of the new server, so a crash between two saves loses nothing.
+    """
+    for name, state in states.items():
+        if not state.wanted or state.closing:
+            continue
+        for other in sorted(state.saved.over & states.keys()):
+            if states[other].wanted and _may_be_asked(states[other]):
+                yield other, Asked(at=at, ask=Ask.STOP, reason=f"switched to {name}")
+        back = states.get(state.saved.back or "")
+        if state.stage is Stage.FAILED and back is not None and not claimed(back) and _may_be_asked(back):
+            slug = state.cause.slug if state.cause else "unknown"
+            yield state.saved.back or "", Asked(at=at, ask=Ask.SWITCH, reason=f"switched back: {name} failed ({slug})")
+
+
+def _may_be_asked(state: State) -> bool:
+    """Not before its boot, nor while another change is being saved, nor while none can be."""
+    return bool(state.run) and state.pending is None and not state.closing and not state.degraded
 
 
 def _informed(event: Event, states: Mapping[str, State], policy: Policy) -> Event:
@@ -78,6 +102,6 @@ def _touched(who: str, before: State, states: Mapping[str, State], policies: Map
     return [name for name in sorted(policies) if who in policies[name].overlaps and name in states]
 
 
-def _news(name: str, at: float, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Looked:
+def _news(name: str, at: float, states: Mapping[str, State]) -> Looked:
     """The server's last look again, with what has changed around it."""
     return Looked(at=at, seen=states[name].seen)

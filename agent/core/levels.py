@@ -146,6 +146,7 @@ def gone(state: State, at: float, policy: Policy) -> Transition | None:
 
 def _over(state: State, at: float, policy: Policy) -> Transition:
     """Every process is gone."""
+    state = replace(state, saved=replace(state.saved, running=False, served=False), changed=False)
     if state.closing:
         return rest(state, at, "the agent ends")
     if not state.wanted:

@@ -9,8 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-NEVER = float("-inf")
-"""A time before every other: nothing of that kind has happened yet."""
+# Named once more here, so that this is the one place from which the nouns are imported.
+from agent.core.seen import NEVER as NEVER
+from agent.core.seen import Cause as Cause
+from agent.core.seen import Exit as Exit
+from agent.core.seen import Gpu as Gpu
+from agent.core.seen import Health as Health
+from agent.core.seen import Holder as Holder
+from agent.core.seen import Life as Life
+from agent.core.seen import Need as Need
+from agent.core.seen import Process as Process
+from agent.core.seen import Retry as Retry
+from agent.core.seen import Seen as Seen
 
 
 class Stage(StrEnum):
@@ -70,6 +80,7 @@ class Ask(StrEnum):
     START = "start"
     STOP = "stop"
     RESTART = "restart"
+    SWITCH = "switch"  # start, and the servers that are in the way give way
 
 
 class After(StrEnum):
@@ -79,122 +90,6 @@ class After(StrEnum):
     AGAIN = "again"  # at once: the operator asked for a restart
     RETRY = "retry"  # judge the cause: another attempt, or none
     FAILED = "failed"  # it was judged already
-
-
-class Retry(StrEnum):
-    """Whether another attempt can help."""
-
-    NO = "no"  # the same again would fail the same way
-    FEW = "few"  # worth a few attempts with growing pauses
-    YES = "yes"
-    WAIT = "wait"  # somebody else holds what is needed: wait for it, at no cost in attempts
-
-
-class Health(StrEnum):
-    """What one look at the server's own port said."""
-
-    OK = "ok"  # the family's "ready" answer, from a listener that is provably ours
-    LOADING = "loading"  # the family's "still loading" answer
-    REFUSED = "refused"  # nobody listens
-    TIMEOUT = "timeout"  # connected, no whole answer in time: busy or hung
-    SICK = "sick"  # answered with an error
-    FOREIGN = "foreign"  # somebody else listens there, or ownership could not be proved
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """Why a server is not up.
-
-    `text` is a sentence or, when `quoted`, a line of the server's log; `line` is its number there (from 1).
-    """
-
-    slug: str
-    text: str
-    remedy: str
-    retry: Retry
-    line: int | None = None
-    quoted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exit:
-    """How the server's first process ended. Either `code` or `signal` is set; neither: it ended unseen."""
-
-    code: int | None = None
-    signal: int | None = None
-    oom: bool | None = None  # killed by the kernel for memory
-    asked: bool = False  # we had told it to end
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Process:
-    """One process, told from a later one with the same number by its start time."""
-
-    pid: int
-    started: int  # clock ticks since boot, /proc/PID/stat field 22
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """A precondition that is not met."""
-
-    name: str  # "port", "executable", "model", ...
-    cause: Cause
-    heals: bool  # True: worth waiting for in WAITING. False: FAILED until a look says otherwise
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """Signs of life of the process tree that need no log. Sums over the tree; a vanished process may lower them."""
-
-    cpu_s: float = 0.0
-    read_bytes: int = 0  # through the block layer and the page cache
-    faults: int = 0  # major page faults
-    memory_mib: int = 0  # resident
-    gpu_mib: int | None = None
-    compilers: int = 0  # children that compile kernels
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """A process that holds GPU memory, and whose it is."""
-
-    pid: int
-    mib: int | None
-    kind: str  # "ours", "sibling", "rival", "stranger"
-    owner: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One GPU in one reading. MiB; None: the driver did not say."""
-
-    uuid: str
-    index: int
-    total_mib: int | None
-    free_mib: int | None
-    holders: tuple[Holder, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """One look at the world around a server. Levels, not edges: losing one look loses nothing.
-
-    `began` is when the look began, so that it can be told from what happened since. A part that could not be
-    looked at is None: unknown, which never launches and never kills.
-    """
-
-    began: float = NEVER
-    tree: tuple[Process, ...] | None = None  # every live process of the server; zombies do not count
-    main: Process | None = None  # its first process, while it lives
-    invocation: str | None = None  # the attempt that the tree belongs to, as its own environment says
-    unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
-    needs: tuple[Need, ...] | None = None
-    rivals: frozenset[str] = frozenset()  # units to keep off that are not off
-    neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port
-    wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
-    gpus: tuple[Gpu, ...] | None = None
-    life: Life | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +102,10 @@ class Saved:
     attempt: int = 0  # launches since the operator asked, or since it last served for long
     failures: tuple[str, ...] = ()  # what ended the last attempts: equal ones in a row
     invocation: str | None = None  # of the last launch; set before it
+    running: bool = False  # launched, and not known to be gone
+    served: bool = False  # ... and it has been ready
+    over: frozenset[str] = frozenset()  # servers that this one was switched to from: they give way to it
+    back: str | None = None  # the one of them to return to when this one fails
     holds: frozenset[str] = frozenset()  # units that we keep off
 
 
@@ -249,7 +148,7 @@ class State:
     deadline: float | None = None  # the one time at which we want a Tick
     why: str = "not started"
     saved: Saved = Saved()
-    seen: Seen = Seen()
+    seen: Seen = Seen()  # noqa: RUF009 - frozen
     run: str = ""  # this run of the agent; with `launches` it makes invocations unique
     launches: int = 0  # in this run
     sent: Saved = Saved()  # the last that was given to be saved
@@ -258,6 +157,7 @@ class State:
     kept: frozenset[str] = frozenset()  # of the holds, those that are on the disk
     pending: Asked | None = None  # a change that is being saved
     proposed: Saved | None = None  # ... and what it makes of `saved`
+    changed: bool = False  # its definition is newer than what runs
     closing: bool = False  # the agent ends, and its servers with it
     launching: bool = False  # a Launch is under way, its reply still to come
     main: Process | None = None  # the first process, from the launch's reply until its exit
@@ -313,6 +213,11 @@ class Booted(Event):
     saved: Saved
     seen: Seen
     run: str
+    health: Health | None = None  # of a server that runs
+    launched: float | None = None  # when it was, if that is known
+    ready: float | None = None  # when it became ready first
+    steps: tuple[tuple[Step, float], ...] = ()
+    ended: Cause | None = None  # what the log says of a server that ended while no agent ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,8 +225,15 @@ class Asked(Event):
     """An operator asked for a change; the answer goes to `id`."""
 
     ask: Ask
-    id: int = 0
+    id: int = 0  # 0: nobody waits for the answer
     gpu_check: bool = True
+    back: bool = False  # with SWITCH: return to the server that gives way when this one fails
+    reason: str = ""  # why, when it was not an operator who asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfigured(Event):
+    """The definition of the server has changed; a server that runs keeps the old one until its next launch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

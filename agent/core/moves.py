@@ -33,13 +33,13 @@ def enter(
     return Transition(replace(state, stage=stage, since=at, deadline=deadline, why=why, **rest), effects)
 
 
-def begin(state: State, at: float, policy: Policy) -> Transition:
-    """Start an attempt: look at what it needs, at once."""
+def begin(state: State, at: float, policy: Policy, reason: str = "") -> Transition:
+    """Start an attempt: look at what it needs, at once. `reason` goes before the sentence that says so."""
     return enter(
         _forget_attempt(state),
         at,
         Stage.WAITING,
-        "checking what it needs",
+        f"{reason}checking what it needs",
         Look(),
         wait_s=policy.clear_s,
         cause=None,
@@ -75,7 +75,7 @@ def _forget_attempt(state: State) -> State:
 def launch(state: State, at: float, policy: Policy) -> Transition:
     """Everything is there: launch. The invocation is saved first, so that a crash between the two forgets neither."""
     invocation = f"{state.run}-{state.launches + 1}"
-    saved = replace(state.saved, invocation=invocation, attempt=state.saved.attempt + 1)
+    saved = replace(state.saved, invocation=invocation, attempt=state.saved.attempt + 1, running=True, served=False)
     before = f", attempt {saved.attempt}; before: {state.before.slug}" if state.before and saved.attempt > 1 else ""
     return enter(
         state,
@@ -87,6 +87,7 @@ def launch(state: State, at: float, policy: Policy) -> Transition:
         saved=saved,
         launches=state.launches + 1,
         launching=True,
+        changed=False,
     )
 
 
@@ -98,7 +99,7 @@ def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
         main=state.seen.main,
         confirmed=at,
         steps=((Step.LAUNCHED, at),),
-        saved=replace(state.saved, invocation=state.seen.invocation or state.saved.invocation),
+        saved=replace(state.saved, invocation=state.seen.invocation or state.saved.invocation, running=True),
     )
     wait_s = forecast.next_word(state, at, policy) - at
     return enter(state, at, Stage.STARTING, why, Look(), wait_s=wait_s, cause=None, exit=None, blocked=False)
@@ -111,6 +112,7 @@ def ready(state: State, at: float, why: str) -> Transition:
         at,
         Stage.READY,
         why,
+        saved=replace(state.saved, served=True),
         ready_since=at if state.ready_since is None else state.ready_since,
         answered=at,
         misses=0,
@@ -169,19 +171,27 @@ def die(state: State, at: float, policy: Policy, how: Exit | None, cause: Cause)
     return clean_up(replace(state, exit=how), at, policy, why, After.RETRY, cause)
 
 
+SIGNALS = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+"""Those that servers die of; numbers that Linux has on every machine with a GPU."""
+
+
 def ended(how: Exit | None) -> str:
     """How the first process ended, in words."""
     if how is None:
         return "not launched"
     if how.signal is not None:
-        return f"ended by signal {how.signal}" + (" (out of memory)" if how.oom else "")
+        name = SIGNALS.get(how.signal, f"signal {how.signal}")
+        return f"ended by {name}" + (" (out of memory)" if how.oom else "")
     return "ended unseen" if how.code is None else f"exited with {how.code}"
 
 
 def rest(state: State, at: float, why: str) -> Transition:
     """Nothing runs and nothing is wanted."""
     state = replace(_forget_attempt(state), before=None, blocked=False)
-    return enter(state, at, Stage.DOWN, why, saved=replace(state.saved, attempt=0, failures=()), cause=None)
+    saved = replace(state.saved, attempt=0, failures=())
+    if not state.wanted:  # who gave way to it need not give way any more
+        saved = replace(saved, over=frozenset(), back=None)
+    return enter(state, at, Stage.DOWN, why, saved=saved, cause=None)
 
 
 def fail(state: State, at: float, why: str, cause: Cause, *, blocked: bool = False) -> Transition:

@@ -8,13 +8,6 @@ from typing import Any
 
 from agent.core import forecast, gpus
 from agent.core.model import (
-    After,
-    Answer,
-    Ask,
-    Asked,
-    Booted,
-    Closed,
-    Effect,
     Exited,
     Health,
     Kill,
@@ -30,11 +23,9 @@ from agent.core.model import (
     Stage,
     State,
     Step,
-    Stored,
     Transition,
-    Want,
 )
-from agent.core.moves import adopt, begin, clean_up, die, enter, ready, rest, stop, turn_off
+from agent.core.moves import die, enter, ready
 
 Handler = Callable[[State, Any, Policy], Transition]
 
@@ -50,132 +41,6 @@ def ignore(state: State, event: object, policy: Policy) -> Transition:
 def of_this_attempt(rule: Handler) -> Handler:
     """News of an earlier attempt mean nothing."""
     return lambda s, e, p: rule(s, e, p) if e.invocation == s.saved.invocation else Transition(s)
-
-
-# -- the agent -------------------------------------------------------------------------------------
-
-
-def boot(state: State, event: Booted, policy: Policy) -> Transition:
-    """The agent started: go on from what is there."""
-    saved = event.saved
-    if saved.want is None and policy.autostart:
-        saved = replace(saved, want=Want.UP)
-    why = "the agent started"
-    state = State(
-        since=event.at, saved=saved, sent=event.saved, kept=event.saved.holds, seen=event.seen, run=event.run, why=why
-    )
-    if not event.seen.tree:
-        return Transition(state)  # the level of DOWN goes on from here
-    if event.seen.main is None:
-        return clean_up(state, event.at, policy, "found processes of an earlier attempt", After.AGAIN)
-    if not state.wanted:
-        stopped = replace(state, main=event.seen.main, confirmed=event.at)
-        return stop(stopped, event.at, policy, "found a server that nobody wants", After.DOWN)
-    return adopt(state, event.at, policy, f"adopted the running server, pid {event.seen.main.pid}")
-
-
-def close_idle(state: State, event: Closed, policy: Policy) -> Transition:
-    """The agent ends, and nothing of ours runs."""
-    return rest(replace(state, closing=True), event.at, "the agent ends")
-
-
-def close_running(state: State, event: Closed, policy: Policy) -> Transition:
-    """The agent ends, and its server with it: what is wanted stays as it is."""
-    return stop(replace(state, closing=True), event.at, policy, "the agent ends, and its server with it", After.DOWN)
-
-
-def close_stopping(state: State, event: Closed, policy: Policy) -> Transition:
-    """The agent ends while the server is ending."""
-    return Transition(replace(state, closing=True, after=After.DOWN))
-
-
-# -- the operator ----------------------------------------------------------------------------------
-
-
-def ask(state: State, event: Asked, policy: Policy) -> Transition:
-    """A change is asked for: save what it makes of the want. It takes effect, and is answered, once that is saved."""
-    if refused := _refusal(state, event):
-        return Transition(state, (Answer(event.id, refused),))
-    want = Want.DOWN if event.ask is Ask.STOP else Want.UP
-    gpu_check = event.gpu_check or event.ask is not Ask.START
-    proposed = Saved(want=want, asks=state.saved.asks + 1, gpu_check=gpu_check)
-    return Transition(replace(state, pending=event, proposed=proposed))
-
-
-def _refusal(state: State, event: Asked) -> str:
-    """Why the change cannot be had now; empty when it can."""
-    if state.closing:
-        return "the agent is ending"
-    if state.pending is not None:
-        return f"{state.pending.ask} is under way; ask again when it is answered"
-    if event.ask is not Ask.STOP and not state.wanted and state.seen.wanted_neighbours:
-        others = ", ".join(sorted(state.seen.wanted_neighbours))
-        return f"{others} is wanted and shares a GPU or the port; stop it first"
-    return ""
-
-
-def intended(state: State) -> Saved:
-    """What should be on the disk: what holds, and the change that is asked for, which starts the count anew."""
-    new = state.proposed
-    if new is None:
-        return state.saved
-    return replace(state.saved, want=new.want, asks=new.asks, gpu_check=new.gpu_check, attempt=0, failures=())
-
-
-def commit(state: State, event: Stored, policy: Policy) -> tuple[State, Ask | None, tuple[Effect, ...]]:
-    """A save ended: what it means for the change that waited for it. No Ask: there is none to carry out."""
-    state = replace(state, saving=state.saving - 1, degraded=event.why is not None)
-    if event.why is None:
-        state = replace(state, kept=event.saved.holds)
-    asked, proposed = state.pending, state.proposed
-    if asked is None or proposed is None or event.saved.asks != proposed.asks:
-        return state, None, ()
-    merged = intended(state)
-    state = replace(state, pending=None, proposed=None)
-    if event.why is not None and proposed.want is Want.UP and not state.wanted:
-        state = replace(state, saved=replace(state.saved, asks=proposed.asks))  # no later change is taken for this one
-        return state, None, (Answer(asked.id, f"the want could not be saved: {event.why}"),)
-    return replace(state, saved=merged), asked.ask, (Answer(asked.id),)
-
-
-def stored_idle(state: State, event: Stored, policy: Policy) -> Transition:
-    """Nothing of ours runs: a start begins at once, also out of a pause or a failure."""
-    state, asked, effects = commit(state, event, policy)
-    if asked is None or state.closing:
-        return Transition(state, effects)
-    moved = rest(state, event.at, "stopped") if asked is Ask.STOP else begin(state, event.at, policy)
-    return Transition(moved.state, (*moved.effects, *effects))
-
-
-def stored_waiting(state: State, event: Stored, policy: Policy) -> Transition:
-    """A start is on its way already: it goes on. Rivals that are written down now may be turned off."""
-    known = state.kept
-    state, asked, effects = commit(state, event, policy)
-    if asked is not Ask.STOP:
-        holds = turn_off(replace(state, kept=state.kept - known))
-        return Transition(state, (*holds, *effects))
-    return Transition(rest(state, event.at, "stopped").state, effects)
-
-
-def stored_running(state: State, event: Stored, policy: Policy) -> Transition:
-    """A server of ours runs: a start changes nothing."""
-    state, asked, effects = commit(state, event, policy)
-    if asked is None or asked is Ask.START:
-        if asked is Ask.START:  # this attempt still counts
-            state = replace(state, saved=replace(state.saved, attempt=1))
-        return Transition(state, effects)
-    after = After.DOWN if asked is Ask.STOP else After.AGAIN
-    moved = stop(state, event.at, policy, f"the operator asked for a {asked}", after)
-    return Transition(moved.state, (*moved.effects, *effects))
-
-
-def stored_stopping(state: State, event: Stored, policy: Policy) -> Transition:
-    """It is ending already: the change says what follows."""
-    state, asked, effects = commit(state, event, policy)
-    if asked is None:
-        return Transition(state, effects)
-    after = After.DOWN if asked is Ask.STOP or state.closing else After.AGAIN
-    return Transition(replace(state, after=after, cause=None), effects)
 
 
 # -- the server ------------------------------------------------------------------------------------
@@ -258,7 +123,9 @@ def _take(state: State, event: Looked) -> State:
     if event.seen.began < state.seen.began:
         return state
     again = state.degraded and not state.saving  # one at a time: a slow disk must not pile them up
-    return replace(state, seen=event.seen, sent=Saved(asks=-1) if again else state.sent)
+    # Who has given way owes nothing more: else two switches, there and back, would undo each other.
+    saved = replace(state.saved, over=state.saved.over & event.seen.wanted_neighbours)
+    return replace(state, seen=event.seen, saved=saved, sent=Saved(asks=-1) if again else state.sent)
 
 
 def look(state: State, event: Looked, policy: Policy) -> Transition:
@@ -269,13 +136,13 @@ def look(state: State, event: Looked, policy: Policy) -> Transition:
 def look_for_room(state: State, event: Looked, policy: Policy) -> Transition:
     """WAITING, CLEARING: GPU readings add up until they are steady.
 
-    The same look again is no further reading, and none counts from while a neighbour used the GPUs.
+    The same look again is no further reading, and while a neighbour may use the GPUs they do not add up.
     """
     newer = event.seen.began > state.seen.began
     state = _take(state, event)
-    if event.seen.neighbours:
-        return Transition(replace(state, readings=()))
-    return Transition(replace(state, readings=gpus.remember(state, event.seen)) if newer else state)
+    if state.seen.neighbours:
+        newer, state = True, replace(state, readings=())
+    return Transition(replace(state, readings=gpus.remember(state, state.seen)) if newer else state)
 
 
 def look_starting(state: State, event: Looked, policy: Policy) -> Transition:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from agent.core.forecast import Expected
 from agent.core.machine import ROWS, Rule
 from agent.core.model import Event, Stage, State, Step
 
@@ -22,13 +23,18 @@ DOING: Mapping[Step, str] = {
 }
 
 
-def say(state: State) -> str:
-    """Where the server is and why, in one sentence. Holds no text of the server's log: it is shown to anybody."""
+def say(state: State, expected: Expected | None = None) -> str:
+    """Where the server is and why, in one sentence. Holds no text of the server's log: it is shown to anybody.
+
+    `expected`: what earlier starts say of a start. Of it only what seldom changes is told: a sentence is news.
+    """
+    changed = "; its definition has changed, takes effect at restart" if state.changed else ""
     if state.stage is Stage.STARTING and state.step is not None:
-        return _start(state, state.step)
+        slower = _slower(expected.usual_s) if expected and expected.slower else ""
+        return f"{_start(state, state.step)}{slower}{changed}"
     if state.stage is Stage.READY and state.misses:
-        return f"{state.why}; the last {state.misses} probes had no good answer ({state.health})"
-    return state.why
+        return f"{state.why}; the last {state.misses} probes had no good answer ({state.health}){changed}"
+    return f"{state.why}{changed}"
 
 
 def _start(state: State, step: Step) -> str:
@@ -42,6 +48,11 @@ def _start(state: State, step: Step) -> str:
     foreign = "; its port is answered by somebody else" if state.health == "foreign" else ""
     attempt = f", attempt {state.saved.attempt}" if state.saved.attempt > 1 else ""
     return f"{DOING[step]}{progress}{attempt}{flag}{foreign}"
+
+
+def _slower(usual_s: float) -> str:
+    usual = f"{usual_s:.1f} s" if usual_s < 10 else f"{usual_s:.0f} s" if usual_s < 120 else f"{usual_s / 60:.0f} min"
+    return f"; slower than usual (usually {usual})"
 
 
 def diagram() -> str:

@@ -9,7 +9,9 @@ from typing import Any
 from agent.core.model import Saved, Want
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-KEYS = frozenset({"want", "asks", "gpu_check", "attempt", "failures", "invocation", "holds"})
+KEYS = frozenset(
+    {"want", "asks", "gpu_check", "attempt", "failures", "invocation", "running", "served", "over", "back", "holds"}
+)
 
 
 def to_json(saved: Saved) -> dict[str, Any]:
@@ -21,6 +23,10 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "attempt": saved.attempt,
         "failures": list(saved.failures),
         "invocation": saved.invocation,
+        "running": saved.running,
+        "served": saved.served,
+        "over": sorted(saved.over),
+        "back": saved.back,
         "holds": sorted(saved.holds),
     }
 
@@ -36,6 +42,10 @@ def from_json(value: object) -> tuple[Saved, list[str]]:
         attempt=_count(value, "attempt"),
         failures=tuple(_words(value, "failures")),
         invocation=_text(value, "invocation"),
+        running=_flag(value, "running", False),
+        served=_flag(value, "served", False),
+        over=frozenset(_words(value, "over")),
+        back=_text(value, "back"),
         holds=frozenset(_words(value, "holds")),
     )
     return saved, sorted(set(value) - KEYS)

@@ -1,0 +1,128 @@
+"""The nouns of what is seen of the world: processes, exits, needs, GPUs, and a whole look. Frozen data only.
+
+Times are seconds on one monotonic clock. Unknown is `None`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+NEVER = float("-inf")
+"""A time before every other: nothing of that kind has happened yet."""
+
+
+class Retry(StrEnum):
+    """Whether another attempt can help."""
+
+    NO = "no"  # the same again would fail the same way
+    FEW = "few"  # worth a few attempts with growing pauses
+    YES = "yes"
+    WAIT = "wait"  # somebody else holds what is needed: wait for it, at no cost in attempts
+
+
+class Health(StrEnum):
+    """What one look at the server's own port said."""
+
+    OK = "ok"  # the family's "ready" answer, from a listener that is provably ours
+    LOADING = "loading"  # the family's "still loading" answer
+    REFUSED = "refused"  # nobody listens
+    TIMEOUT = "timeout"  # connected, no whole answer in time: busy or hung
+    SICK = "sick"  # answered with an error
+    FOREIGN = "foreign"  # somebody else listens there, or ownership could not be proved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why a server is not up.
+
+    `text` is a sentence or, when `quoted`, a line of the server's log; `line` is its number there (from 1).
+    """
+
+    slug: str
+    text: str
+    remedy: str
+    retry: Retry
+    line: int | None = None
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How the server's first process ended. Either `code` or `signal` is set; neither: it ended unseen."""
+
+    code: int | None = None
+    signal: int | None = None
+    oom: bool | None = None  # killed by the kernel for memory
+    asked: bool = False  # we had told it to end
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Process:
+    """One process, told from a later one with the same number by its start time."""
+
+    pid: int
+    started: int  # clock ticks since boot, /proc/PID/stat field 22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """A precondition that is not met."""
+
+    name: str  # "port", "executable", "model", ...
+    cause: Cause
+    heals: bool  # True: worth waiting for in WAITING. False: FAILED until a look says otherwise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """Signs of life of the process tree that need no log. Sums over the tree; a vanished process may lower them."""
+
+    cpu_s: float = 0.0
+    read_bytes: int = 0  # through the block layer and the page cache
+    faults: int = 0  # major page faults
+    memory_mib: int = 0  # resident
+    gpu_mib: int | None = None
+    compilers: int = 0  # children that compile kernels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that holds GPU memory, and whose it is."""
+
+    pid: int
+    mib: int | None
+    kind: str  # "ours", "sibling", "rival", "stranger"
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU in one reading. MiB; None: the driver did not say."""
+
+    uuid: str
+    index: int
+    total_mib: int | None
+    free_mib: int | None
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One look at the world around a server. Levels, not edges: losing one look loses nothing.
+
+    `began` is when the look began, so that it can be told from what happened since. A part that could not be
+    looked at is None: unknown, which never launches and never kills.
+    """
+
+    began: float = NEVER
+    tree: tuple[Process, ...] | None = None  # every live process of the server; zombies do not count
+    main: Process | None = None  # its first process, while it lives
+    invocation: str | None = None  # the attempt that the tree belongs to, as its own environment says
+    unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
+    needs: tuple[Need, ...] | None = None
+    rivals: frozenset[str] = frozenset()  # units to keep off that are not off
+    neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port
+    wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
+    gpus: tuple[Gpu, ...] | None = None
+    life: Life | None = None

@@ -1,0 +1,97 @@
+"""Rules for the agent's own life: it starts, its configuration is read anew, it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.core.model import (
+    After,
+    Booted,
+    Closed,
+    Exit,
+    Health,
+    Look,
+    Policy,
+    Reconfigured,
+    Stage,
+    State,
+    Transition,
+    Want,
+)
+from agent.core.moves import adopt, begin, clean_up, die, enter, ready, rest, stop
+from agent.core.rules import speak_later
+
+
+def boot(state: State, event: Booted, policy: Policy) -> Transition:
+    """The agent started: go on from what is there."""
+    saved = event.saved
+    if saved.want is None and policy.autostart:
+        saved = replace(saved, want=Want.UP)
+    why = "the agent started"
+    state = State(
+        since=event.at, saved=saved, sent=event.saved, kept=event.saved.holds, seen=event.seen, run=event.run, why=why
+    )
+    if not event.seen.tree:
+        return _boot_without(state, event, policy)
+    if event.seen.main is None:
+        return clean_up(state, event.at, policy, "found processes of an earlier attempt", After.AGAIN)
+    if not state.wanted:
+        stopped = replace(state, main=event.seen.main, confirmed=event.at)
+        return stop(stopped, event.at, policy, "found a server that nobody wants", After.DOWN)
+    return _boot_beside(state, event, policy, f"adopted the running server, pid {event.seen.main.pid}")
+
+
+def _boot_without(state: State, event: Booted, policy: Policy) -> Transition:
+    """No process of ours is seen: one that ran when the last agent ended has ended meanwhile, and that is told."""
+    saved = state.saved
+    if not (saved.running and event.seen.tree == ()):
+        return Transition(state)  # the level of DOWN goes on from here
+    if event.ended is None or not state.wanted:  # the launch never came about, or nobody minds
+        return Transition(replace(state, saved=replace(saved, running=False, served=False)))
+    return die(state, event.at, policy, Exit(), event.ended)
+
+
+def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Transition:
+    """A wanted server runs: it goes on where it was, and its start with the times that are known of it."""
+    served = state.saved.served
+    adopted = adopt(state, event.at, policy, why)
+    now = adopted.state
+    now = replace(
+        now,
+        confirmed=now.confirmed if event.launched is None else event.launched,
+        steps=event.steps or now.steps,
+        ready_since=event.ready,
+    )
+    if event.health is Health.OK:
+        return Transition(ready(now, event.at, f"{why}; it answers").state, adopted.effects)
+    if not served:
+        return Transition(speak_later(now, event.at, policy), adopted.effects)
+    moved = enter(now, event.at, Stage.UNHEALTHY, f"{why}; it does not answer", wait_s=policy.unhealthy_s)
+    return Transition(moved.state, adopted.effects)
+
+
+def reconfigured_idle(state: State, event: Reconfigured, policy: Policy) -> Transition:
+    """Nothing of ours runs: the new definition counts from now on, and what failed by the old one is tried again."""
+    if state.stage is Stage.FAILED and state.wanted:
+        return begin(replace(state, saved=replace(state.saved, attempt=0, failures=())), event.at, policy)
+    return Transition(state, (Look(),))
+
+
+def reconfigured_running(state: State, event: Reconfigured, policy: Policy) -> Transition:
+    """A server of ours runs by the old definition: it goes on, and that is said."""
+    return Transition(replace(state, changed=True))
+
+
+def close_idle(state: State, event: Closed, policy: Policy) -> Transition:
+    """The agent ends, and nothing of ours runs."""
+    return rest(replace(state, closing=True), event.at, "the agent ends")
+
+
+def close_running(state: State, event: Closed, policy: Policy) -> Transition:
+    """The agent ends, and its server with it: what is wanted stays as it is."""
+    return stop(replace(state, closing=True), event.at, policy, "the agent ends, and its server with it", After.DOWN)
+
+
+def close_stopping(state: State, event: Closed, policy: Policy) -> Transition:
+    """The agent ends while the server is ending."""
+    return Transition(replace(state, closing=True, after=After.DOWN))

@@ -1,0 +1,111 @@
+"""An agent that ended and came back, and a definition that changed: what goes on, and what is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.core.machine import check, step
+from agent.core.model import Booted, Health, Launch, Reconfigured, Retry, Saved, Seen, Stage, Step, Terminate, Want
+from agent.core.words import say
+from tests.core.script import MAIN, UP, WORKER, Script, cause
+
+RAN = replace(UP, invocation="old-1", attempt=1, running=True)
+SERVED = replace(RAN, served=True)
+THERE = Seen(began=99.9, tree=(MAIN, WORKER), main=MAIN, invocation="old-1")
+GONE = Seen(began=99.9, tree=())
+
+
+def booted(saved: Saved, seen: Seen, **known: object) -> Script:
+    """The agent has just started, with what it could find out."""
+    life = Script()
+    life.disk = saved
+    life.give(Booted(at=life.now, saved=saved, seen=seen, run="new", **known))  # type: ignore[arg-type]
+    return life
+
+
+def test_a_server_that_served_and_answers_is_ready_at_once_and_never_called_starting() -> None:
+    life = booted(SERVED, THERE, health=Health.OK, launched=10.0, ready=20.0)
+    assert (life.stage, life.state.ready_since, life.invocation) == (Stage.READY, 20.0, "old-1")
+    assert not life.did(Terminate)
+
+
+def test_a_server_that_served_and_does_not_answer_is_unhealthy_not_starting() -> None:
+    life = booted(SERVED, THERE, health=Health.TIMEOUT)
+    assert life.stage is Stage.UNHEALTHY
+    life.probe(Health.OK)
+    assert life.stage is Stage.READY
+
+
+def test_a_server_that_was_loading_goes_on_loading_with_the_times_that_are_known() -> None:
+    steps = ((Step.LAUNCHED, 40.0), (Step.LOADING_WEIGHTS, 42.0))
+    life = booted(RAN, THERE, health=Health.REFUSED, launched=40.0, steps=steps)
+    assert (life.stage, life.state.confirmed, life.state.steps) == (Stage.STARTING, 40.0, steps)
+    life.running()
+    life.probe(Health.OK)
+    assert life.stage is Stage.READY
+    assert life.state.saved.attempt == 1
+
+
+def test_what_ended_while_the_agent_was_away_is_a_failure_with_the_cause_that_its_log_gives() -> None:
+    life = booted(SERVED, GONE, ended=cause("cuda_oom", Retry.FEW))
+    assert (life.stage, life.state.cause) == (Stage.STOPPING, cause("cuda_oom", Retry.FEW))
+    life.look()
+    assert (life.stage, life.state.saved.failures) == (Stage.BACKING_OFF, ("cuda_oom ended unseen",))
+    life.ring()
+    life.relaunch()
+    assert life.state.saved.attempt == 2
+
+
+def test_a_hopeless_end_while_the_agent_was_away_is_not_tried_again() -> None:
+    life = booted(RAN, GONE, ended=cause("bad_flag", Retry.NO))
+    life.look()
+    assert life.stage is Stage.FAILED
+
+
+def test_a_launch_that_never_came_about_is_no_failure() -> None:
+    life = booted(RAN, GONE, ended=None)
+    assert (life.stage, life.state.cause, life.state.saved.running) == (Stage.WAITING, None, False)
+    life.look()
+    assert life.did(Launch)
+
+
+def test_a_server_that_cannot_be_looked_for_is_not_said_to_have_ended() -> None:
+    life = booted(RAN, Seen(began=99.9, tree=None), ended=None)
+    assert (life.stage, life.state.cause) == (Stage.WAITING, None)
+    life.look(tree=(MAIN,), main=MAIN, invocation="old-1")
+    assert life.stage is Stage.STARTING
+    assert not life.did(Launch)
+
+
+def test_a_server_that_nobody_wants_any_more_is_forgotten_without_a_word_of_failure() -> None:
+    life = booted(Saved(want=Want.DOWN, running=True), GONE, ended=cause())
+    assert (life.stage, life.state.cause, life.state.saved.running) == (Stage.DOWN, None, False)
+
+
+def test_a_changed_definition_is_said_of_a_running_server_until_it_ends() -> None:
+    life = Script().start().serve()
+    life.give(Reconfigured(at=life.now))
+    assert (life.stage, life.effects) == (Stage.READY, ())
+    assert "takes effect at restart" in say(life.state)
+    life.exited()
+    life.look()
+    assert "takes effect" not in say(life.state)
+
+
+def test_a_failed_server_is_tried_again_by_its_changed_definition() -> None:
+    life = Script().start()
+    life.fail(cause("bad_flag", Retry.NO))
+    assert life.stage is Stage.FAILED
+    life.give(Reconfigured(at=life.now))
+    life.look()
+    assert life.did(Launch)
+    assert life.state.saved.failures == ()
+
+
+def test_a_changed_definition_starts_nothing_that_is_not_wanted() -> None:
+    life = Script()
+    life.boot()
+    before = life.state
+    done = step(before, Reconfigured(at=life.now), life.policy)
+    check(before, Reconfigured(at=life.now), done, life.policy)
+    assert done.state.stage is Stage.DOWN
