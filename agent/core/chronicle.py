@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.core.model import After, Exit, Stage, State, Step
+from agent.core.model import After, Cause, Exit, Stage, State, Step
 
 KEPT = 500
 """Starts that are remembered of each server."""
@@ -83,7 +83,8 @@ def follow(
     if start.outcome is None:
         if runs(before) and before.saved.invocation == start.invocation:
             return _ended(start, after, at)
-        return start if after.seen.tree is None else lost(start, origin)
+        said = after.cause if after.saved.invocation == start.invocation else None
+        return start if after.seen.tree is None else lost(start, origin, said)
     if start.exit is None and after.exit is not None and after.saved.invocation == start.invocation:
         return start if start.outcome is Outcome.LOST else replace(start, exit=after.exit)
     return start
@@ -94,10 +95,15 @@ def runs(state: State) -> bool:
     return state.launching or state.main is not None
 
 
-def lost(start: Start, origin: Origin) -> Start:
-    """The start of a server that is not there any more, and nobody saw it end."""
+def lost(start: Start, origin: Origin, said: Cause | None = None) -> Start:
+    """The start of a server that is not there any more, and nobody saw it end. `said`: what its log gives as the cause.
+
+    The log of a server that went down with the host says nothing of that.
+    """
     slug, text = AWAY if start.boot_id == origin.boot_id else REBOOTED
-    return replace(start, outcome=Outcome.LOST, cause_slug=slug, cause_text=text, cause_quoted=False)
+    if said is None or start.boot_id != origin.boot_id:
+        return replace(start, outcome=Outcome.LOST, cause_slug=slug, cause_text=text, cause_quoted=False)
+    return replace(start, outcome=Outcome.LOST, cause_slug=said.slug, cause_text=said.text, cause_quoted=said.quoted)
 
 
 def rejoin(known: Start, present: Start) -> Start:

@@ -79,8 +79,8 @@ SLOWER = 1.5
 """Taking this many times the usual is worth saying ..."""
 SLOWER_S = 0.5  # ... if it is more than the noise of a start of a second
 OVERDUE_S = 1.0
-PACE_S = 1.0
-"""Damps the pace of what is so short that a hiccup would double it."""
+PACE_S = 0.2
+"""Damps the pace of what is so short that a hiccup would double it: a log is read every 50 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,8 @@ def expect(past: Iterable[Start], now: Start, elapsed_s: float) -> Expected | No
     it did not come. The present one goes on at its own pace, as far as its progress shows one.
     """
     courses = [course for start in comparable(past, now) if (course := _course(start)) is not None]
-    reached = [(step, at_s) for step, at_s in now.steps if any(step in course.begins for course in courses)]
+    known = {step for course in courses for step in course.begins}
+    reached = [(step, at_s) for step, at_s in now.steps if step in known and math.isfinite(at_s)]
     if not reached or not math.isfinite(elapsed_s):
         return None
     step, began_s = reached[-1]
@@ -142,6 +143,8 @@ def _course(start: Start) -> _Course | None:
     if ready_s is None or not (math.isfinite(ready_s) and ready_s > 0):
         return None
     steps = sorted((each for each in start.steps if 0 <= each[1] <= ready_s), key=lambda each: each[1])
+    if not steps:
+        return None
     ends = [*(at_s for _, at_s in steps[1:]), ready_s]
     return _Course(
         begins=dict(steps),
@@ -159,17 +162,34 @@ def _after(course: _Course, step: Step, later: Step) -> float:
 
 def _step_ends(now: Start, step: Step, began_s: float, near: Sequence[_Course]) -> tuple[float, float]:
     """When the present step ends, in seconds after the launch: if it goes on as usual, and at its own pace."""
-    marks = [(tenths, at_s) for marked, tenths, at_s in now.marks if marked is step]
+    marks = [(tenths, at_s) for marked, tenths, at_s in now.marks if marked is step and math.isfinite(at_s)]
     for tenths, at_s in reversed(marks):
         known = [course for course in near if (step, tenths) in course.marks]
         if not known:
             continue
-        usual_s = _median([course.marks[step, tenths] - course.begins[step] for course in known])
         left_s = _median([course.begins[step] + course.lasts[step] - course.marks[step, tenths] for course in known])
-        pace = (max(0.0, at_s - began_s) + PACE_S) / (max(0.0, usual_s) + PACE_S)
+        pace = _pace(marks, step, began_s, known)
         return at_s + max(0.0, left_s), at_s + max(0.0, left_s) * pace
     ends_s = began_s + _median([course.lasts[step] for course in near])
     return ends_s, ends_s
+
+
+def _pace(marks: Sequence[tuple[int, float]], step: Step, began_s: float, known: Sequence[_Course]) -> float:
+    """How many times the usual the parts of this step take: their median, so that one that hung says nothing of others.
+
+    One part alone is not believed when it says slower: the usual pace counts as one part, too.
+    """
+    paces, before, before_s = [1.0], 0, began_s
+    for tenths, at_s in marks:
+        usual = [
+            course.marks[step, tenths] - course.marks.get((step, before), course.begins[step])
+            for course in known
+            if (step, tenths) in course.marks
+        ]
+        if usual:
+            paces.append((max(0.0, at_s - before_s) + PACE_S) / (max(0.0, _median(usual)) + PACE_S))
+        before, before_s = tenths, at_s
+    return sorted(paces)[(len(paces) - 1) // 2]
 
 
 def _median(values: Sequence[float]) -> float:
