@@ -10,7 +10,7 @@ import signal
 import socket as sockets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -19,19 +19,23 @@ import structlog
 
 from agent import log, socket_path
 from agent.api.app import build
+from agent.api.reload import PostReload
 from agent.api.serve import ApiThread
 from agent.board import Board
 from agent.config import Config, load
-from agent.core.redact import redact
-from agent.definition import Definition, define
+from agent.configured import Configured
+from agent.definition import Definition
 from agent.edges.checks import FileChecks
 from agent.edges.child_server import ChildServer
+from agent.edges.history import HistoryFile
+from agent.edges.log_bound import LogBound
 from agent.edges.log_tail import LogTail
 from agent.edges.notify import Notifier
 from agent.edges.probe import HttpProbe
-from agent.edges.store import StateFile
+from agent.edges.store import LOCKED, StateFile
 from agent.errors import ConfigError, EdgeError
 from agent.loop import Loop
+from agent.records import Records
 from agent.view import Document, rfc3339
 from agent.watch import Outside
 
@@ -45,14 +49,14 @@ logger = structlog.get_logger()
 
 
 def run(config_path: Path | None, socket: Path | None) -> int:
-    """Run the agent until SIGTERM or SIGINT; its servers end with it. The exit code.
+    """Run the agent until SIGTERM, SIGINT, SIGQUIT or SIGHUP; its servers end with it. The exit code.
 
     0: ended as asked; 1: something outside failed, said on stderr; 2: the configuration is wrong; 100: another agent
     runs on the same state.
     """
+    config_path = config_path or CONFIG
     try:
-        config = load(config_path or CONFIG)
-        definitions = define(config)
+        config = load(config_path)
     except ConfigError as error:
         print("\n".join(error.faults), file=sys.stderr)
         return BAD_CONFIG
@@ -61,53 +65,70 @@ def run(config_path: Path | None, socket: Path | None) -> int:
         store.lock()
     except EdgeError as error:
         print(f"gpuagent: {error}", file=sys.stderr)
-        return ALREADY_RUNS
+        return ALREADY_RUNS if error.slug == LOCKED else FAULT
     path = socket or config.agent.socket or socket_path.default_for_run(os.environ)
     sys.setswitchinterval(SWITCH_S)
     log.setup()
     try:
-        asyncio.run(_serve(config, definitions, store, path))
+        asyncio.run(_serve(config, config_path, store, path))
     except EdgeError as error:
         logger.error("the agent cannot run", why=str(error))
         return FAULT
     return OK
 
 
-async def _serve(config: Config, definitions: Mapping[str, Definition], store: StateFile, path: Path) -> None:
+async def _serve(config: Config, config_path: Path, store: StateFile, path: Path) -> None:
     """Everything between the start and the end. EdgeError: the agent's own address or state cannot be had."""
     notifier, board = Notifier(), Board()
-    hide = partial(_hide, definitions)
+    configured = Configured(config_path, config, _outside)
     loop = Loop(
-        outsides={name: _outside(each, config, hide) for name, each in definitions.items()},
-        policies={name: each.policy for name, each in definitions.items()},
-        urls={name: each.url for name, each in definitions.items()},
+        servers=configured.servers(),
         store=store,
+        records=Records(HistoryFile(config.agent.state_dir / "history.sqlite"), _boot_id()),
         board=board,
         run=secrets.token_hex(4),
         about=_about(),
+        more_faults=lambda: [f"configuration-refused: {configured.refused}"] if configured.refused else [],
         on_beat=partial(_beat, notifier),
     )
-    api = ApiThread(build(board, loop.ask, version("gpuagent"), path, hide), config.agent.listen_address, path)
+    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, _reloading(configured, loop))
+    api = ApiThread(app, config.agent.listen_address, path)
     closing = _closing_on_signals(notifier)
     api.start()
     try:
         notifier.ready()
-        logger.info("the agent runs", socket=str(path), http=config.agent.listen, servers=list(definitions))
+        logger.info("the agent runs", socket=str(path), http=config.agent.listen, servers=list(config.servers))
         await loop.run(closing)
     finally:
         board.close()  # ends every wait and stream, so that the API can end
         await asyncio.to_thread(api.stop)
 
 
+def _reloading(configured: Configured, loop: Loop) -> PostReload:
+    """How the API's thread asks for a reload."""
+    main = asyncio.get_running_loop()
+
+    async def reload() -> Mapping[str, Sequence[str]]:
+        try:
+            return await configured.reload(loop.redefine)
+        finally:
+            loop.publish()  # a file that is refused is told by /status too
+
+    return lambda: asyncio.run_coroutine_threadsafe(reload(), main)
+
+
 def _closing_on_signals(notifier: Notifier) -> asyncio.Event:
-    """Set by the first SIGTERM or SIGINT."""
+    """Set by the first signal that asks for an end, a closed terminal's included: none may leave servers behind."""
     closing = asyncio.Event()
 
     def close() -> None:
         notifier.stopping()
         closing.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has said that the terminal does not count
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         asyncio.get_running_loop().add_signal_handler(number, close)
     return closing
 
@@ -122,7 +143,7 @@ def _outside(definition: Definition, config: Config, hide: Callable[[str], str])
         definition.working_dir,
         _mark(config.agent.state_dir),
     )
-    family = definition.family
+    family, log_kept = definition.family, config.servers[definition.name].log
     return Outside(
         server=server,
         checks=FileChecks(
@@ -139,6 +160,7 @@ def _outside(definition: Definition, config: Config, hide: Callable[[str], str])
             definition.bind, definition.port, definition.health_path, family.answers, family.probe_timeout_s
         ),
         family=family,
+        keeper=LogBound(folder, log_kept.max_mib, log_kept.keep_attempts, log_kept.keep_mib),
         open_log=LogTail,
         log_path=lambda invocation: folder / f"{invocation}.log",
         redact=hide,
@@ -148,11 +170,6 @@ def _outside(definition: Definition, config: Config, hide: Callable[[str], str])
 def _mark(state_dir: Path) -> str:
     """Tells the servers of this agent from those of another: the same after a restart, as the state is the same."""
     return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
-
-
-def _hide(definitions: Mapping[str, Definition], text: str) -> str:
-    """Text from outside, without anything secret."""
-    return redact(text, [value for each in definitions.values() for value in each.environment.secrets])
 
 
 def _about() -> tuple[Document, Document]:

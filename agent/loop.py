@@ -11,42 +11,33 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 
 import structlog
 
 from agent.board import Board, Snapshot
-from agent.core.host import Taken, advance
+from agent.core.chronicle import runs
+from agent.core.host import Taken, advance, present
 from agent.core.model import (
     Answer,
     Ask,
     Asked,
     Booted,
-    Cause,
     Closed,
     Effect,
     Event,
-    Hold,
-    Kill,
-    Launch,
-    Launched,
     Look,
-    Looked,
-    Policy,
-    Refused,
-    Retry,
-    Save,
+    Reconfigured,
     Saved,
     Stage,
     State,
-    Stored,
-    Terminate,
     Tick,
 )
-from agent.errors import EdgeError
-from agent.families.cause import CATALOG
+from agent.errors import ConfigError
 from agent.ports import Store
+from agent.records import Records
+from agent.roster import Defined, Roster
 from agent.view import Document, Face, Shown, dump, show, status
-from agent.watch import Outside, Watch
 
 BEAT_S = 0.5
 UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING})
@@ -63,116 +54,183 @@ class Loop:
     def __init__(
         self,
         *,
-        outsides: Mapping[str, Outside],
-        policies: Mapping[str, Policy],
-        urls: Mapping[str, str],
+        servers: Mapping[str, Defined],
         store: Store,
+        records: Records,
         board: Board,
         run: str,
         about: tuple[Document, Document],
+        more_faults: Callable[[], list[str]] = list,
         on_beat: Callable[[str], None] = lambda why: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
+        `more_faults`: what does not work beside the servers.
         `on_beat` is called twice a second with the sentence of the moment, from the loop itself.
         """
-        self._policies = policies
-        self._urls = urls
         self._store = store
+        self._records = records
         self._board = board
         self._run = run
         self._about = about
+        self._more_faults = more_faults
         self._on_beat = on_beat
         self._wall = wall
         self._loop = asyncio.get_running_loop()
-        self._states: Mapping[str, State] = {name: State() for name in outsides}
-        self._outsides = outsides
-        self._watches = {name: Watch(each, self._state_of(name), self._told(name)) for name, each in outsides.items()}
-        self._queues: dict[str, asyncio.Queue[Effect]] = {name: asyncio.Queue() for name in outsides}
+        self._tasks = asyncio.TaskGroup()
+        self._states: Mapping[str, State] = {name: State() for name in servers}
+        self._saved: dict[str, Saved] = {}  # as of the agent's start, or of a server's removal
+        self._roster = Roster(store, records, lambda name: self._states[name], self._deliver, self._tasks)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._shown: dict[str, Shown] = {}
         self._answers: dict[int, Future[str | None]] = {}
         self._asks = itertools.count(1)
         self._early: list[Callable[[], None]] | None = []  # commands that came before the boot; None: booted
-        self._save_fault: str | None = None
         self._quiescent = asyncio.Event()
+        for name, defined in servers.items():
+            self._roster.add(name, defined)
 
     # -- from the start to the end -------------------------------------------------------------------
 
     async def run(self, closing: asyncio.Event) -> None:
-        """Go on from what is there, until `closing` is set and every server has ended. A bug ends it by an exception."""
-        saved = self._store.load()
-        async with asyncio.TaskGroup() as tasks:
-            seen = await asyncio.gather(*(watch.look() for watch in self._watches.values()))
-            for name, look in zip(self._watches, seen, strict=True):
-                self._deliver(name, Booted(saved=saved.get(name, Saved()), seen=look, run=self._run, at=self._now()))
+        """Go on from what is there, until `closing` is set and every server has ended. A bug raises out of it."""
+        self._saved = self._store.load()
+        async with self._tasks:
+            await self._records.load()
+            await self._boot(list(self._states))
+            owned = [self._records.run(lambda: self._publish(set())), self._beat()]
+            running = [self._tasks.create_task(each) for each in owned]
             early, self._early = self._early or [], None
             for command in early:
                 command()
-            forever = [self._work(name) for name in self._queues]
-            forever += [watch.run() for watch in self._watches.values()]
-            owned = [tasks.create_task(each) for each in (*forever, self._beat())]
             await closing.wait()
             await self._end_servers()
-            await self._drain()
-            for task in owned:
+            self._roster.rest()
+            for task in running:
                 task.cancel()
+        await self._records.finish()
         for answer in self._answers.values():
             answer.set_result("the agent is ending")
 
+    async def _boot(self, names: list[str]) -> None:
+        """Look at each of these servers, then go on with it."""
+        for name, event in zip(names, await asyncio.gather(*map(self._booted, names)), strict=True):
+            self._deliver(name, event)
+        for name in names:
+            self._roster.set_to_work(name)
+
+    async def _booted(self, name: str) -> Booted:
+        """What the agent finds of one server, with all that is known of it from before."""
+        watch, known = self._roster.members[name].watch, self._saved.get(name, Saved())
+        if self._store.rebooted:  # no process of another boot lives, and its failures are history
+            known = replace(known, running=False, served=False, attempt=0, failures=())
+        seen = await watch.look()
+        ended = await watch.last_words(known.invocation) if known.running and seen.tree == () else None
+        health = await watch.ask_health(seen) if seen.main is not None else None
+        start = self._records.known(name, seen.invocation or known.invocation)
+        return Booted(
+            saved=known,
+            seen=seen,
+            run=self._run,
+            health=health,
+            launched=start.began if start else None,
+            ready=start.began + start.ready_s if start and start.ready_s is not None else None,
+            steps=tuple((step, start.began + after_s) for step, after_s in start.steps) if start else (),
+            ended=ended,
+            at=self._now(),
+        )
+
     async def _end_servers(self) -> None:
         """End every server, whole tree, and wait until each is gone; what survives is named, not waited for."""
-        patience_s = max(
-            (sum(p.terms_s) + p.sweep_s + p.launch_s + 2 * p.kill_s for p in self._policies.values()), default=0.0
-        )
+        policies = self._roster.policies.values()
+        patience_s = max((sum(p.terms_s) + p.sweep_s + p.launch_s + 2 * p.kill_s for p in policies), default=0.0)
         for name in self._states:
             self._deliver(name, Closed(at=self._now()))
         try:
             async with asyncio.timeout(patience_s + SLACK_S):
                 await self._quiescent.wait()
+                await self._roster.drained()
         except TimeoutError:
             left = {name: state.why for name, state in self._states.items() if state.stage is not Stage.DOWN}
-            log.error("ending without these servers being gone", servers=left)
-
-    async def _drain(self) -> None:
-        """Carry out what is still to be done: the last saves."""
-        try:
-            async with asyncio.timeout(SLACK_S):
-                await asyncio.gather(*(queue.join() for queue in self._queues.values()))
-        except TimeoutError:
-            log.error("ending with effects that were not carried out")
+            log.error("ending without everything being carried out", servers=left)
 
     async def _beat(self) -> None:
         while True:
             self._board.beat(time.monotonic())
+            self._publish_starts()
             self._on_beat("; ".join(f"{name}: {each.full['why']}" for name, each in self._shown.items()))
             await asyncio.sleep(BEAT_S)
 
+    # -- another configuration -------------------------------------------------------------------------
+
+    async def redefine(self, servers: Mapping[str, Defined]) -> None:
+        """Take a new configuration, whole. ConfigError: it would take away a server that runs or is wanted."""
+        gone = self._states.keys() - servers.keys()
+        if busy := [name for name in sorted(gone) if self._is_busy(self._states[name])]:
+            raise ConfigError([f"servers.{name}: is wanted or runs; stop it before it is taken away" for name in busy])
+        for name in gone:
+            self._saved[name] = self._states[name].saved
+            self._roster.drop(name)
+            self._set_alarm(name, None)
+            self._shown.pop(name, None)
+        self._states = {name: self._states.get(name, State()) for name in servers}
+        for name, defined in servers.items():
+            if name in self._roster.members:
+                self._change(name, defined)
+            else:
+                self._roster.add(name, defined)
+        await self._boot([name for name, state in self._states.items() if not state.run])
+        self._publish(set())
+
+    def _is_busy(self, state: State) -> bool:
+        return present(state) or state.wanted or state.pending is not None
+
+    def _change(self, name: str, defined: Defined) -> None:
+        """Now, or when what runs has ended."""
+        member = self._roster.members[name]
+        if member.next is None and member.defined.same(defined):
+            return
+        if present(self._states[name]):
+            self._roster.put_off(name, defined)
+        else:
+            self._roster.put_in_force(name, defined)
+        self._deliver(name, Reconfigured(at=self._now()))
+
     # -- from outside --------------------------------------------------------------------------------
 
-    def ask(self, name: str, ask: Ask, gpu_check: bool) -> Future[str | None]:
+    def ask(self, name: str, ask: Ask, gpu_check: bool = True, back: bool = False) -> Future[str | None]:
         """Post an operator's command; from any thread. The result: None once it is made and saved, or why it is not."""
         answer: Future[str | None] = Future()
         try:
-            self._loop.call_soon_threadsafe(self._take, name, ask, gpu_check, answer)
+            asked = Asked(ask=ask, gpu_check=gpu_check, back=back, at=0.0)
+            self._loop.call_soon_threadsafe(self._take, name, asked, answer)
         except RuntimeError:  # the loop is closed
             answer.set_result("the agent has ended")
         return answer
 
-    def _take(self, name: str, ask: Ask, gpu_check: bool, answer: Future[str | None]) -> None:
+    def _take(self, name: str, asked: Asked, answer: Future[str | None]) -> None:
         if self._early is not None:  # a State before its boot would be forgotten by it
-            self._early.append(lambda: self._take(name, ask, gpu_check, answer))
+            self._early.append(lambda: self._take(name, asked, answer))
+            return
+        if name not in self._states:
+            answer.set_result(f"{name} is not defined any more")
             return
         number = next(self._asks)
         self._answers[number] = answer
-        self._deliver(name, Asked(ask=ask, id=number, gpu_check=gpu_check, at=self._now()))
+        self._deliver(name, replace(asked, id=number, at=self._now()))
+
+    def publish(self) -> None:
+        """Show what is true now of the agent itself; of the servers it is shown anyway."""
+        self._publish(set())
 
     # -- the turn --------------------------------------------------------------------------------------
 
     def _deliver(self, name: str, event: Event) -> None:
         """One event: step, publish, act. Nothing in here waits."""
-        self._states, taken = advance(self._states, name, event, self._policies)
+        if name not in self._states:  # the last words of a server that is not defined any more
+            return
+        self._states, taken = advance(self._states, name, event, self._roster.policies)
         for one in taken:
             self._record(one)
         if any(one.state != one.before for one in taken):
@@ -184,15 +242,19 @@ class Loop:
             self._quiescent.set()
 
     def _record(self, one: Taken) -> None:
-        """What a step means for the log, the timer and the watchers of that server."""
+        """What a step means for the history, the log, the timer and the watchers of that server."""
+        member = self._roster.members[one.name]
+        self._records.take(one, self._to_wall(one.event.at))
         if one.state.deadline != one.before.deadline or isinstance(one.event, Tick):
             self._set_alarm(one.name, one.state.deadline)
         if one.state.stage is not one.before.stage:
             cause = one.state.cause.slug if one.state.cause else None
             log.info(one.state.why, server=one.name, stage=one.state.stage, cause=cause)
-            self._watches[one.name].stir()
-        if one.state.stage is Stage.STARTING and one.state.saved.invocation:
-            self._watches[one.name].follow(one.state.saved.invocation)  # to be launched, or adopted
+            member.watch.stir()
+        if member.next is not None and not present(one.state):
+            self._roster.put_in_force(one.name, member.next)
+        if one.state.stage is not one.before.stage and runs(one.state) and one.state.saved.invocation:
+            member.watch.follow(one.state.saved.invocation)  # to be launched, or adopted
 
     def _set_alarm(self, name: str, deadline: float | None) -> None:
         if (alarm := self._alarms.pop(name, None)) is not None:
@@ -206,20 +268,25 @@ class Loop:
 
     def _act(self, name: str, effect: Effect) -> None:
         match effect:
+            case Answer(0, _):
+                return  # asked by a switch, not by an operator
             case Answer(number, refused):
                 self._answers.pop(number).set_result(refused)
             case Look():
-                self._watches[name].look_now()
+                self._roster.members[name].watch.look_now()
             case _:
-                self._queues[name].put_nowait(effect)
+                self._roster.members[name].worker.put(effect)
 
     def _publish(self, changed: set[str]) -> None:
-        for name in changed:
-            watch, state = self._watches[name], self._states[name]
-            tail = () if state.blocked or state.stage in UNLAUNCHED else watch.tail
-            face = Face(url=self._urls[name], log=watch.log, tail=tail, title=_title)
+        for name in changed & self._states.keys():
+            member, state = self._roster.members[name], self._states[name]
+            tail = () if state.blocked or state.stage in UNLAUNCHED else member.watch.tail
+            expected = self._records.expected(name, state, self._now())
+            face = Face(member.defined.url, member.watch.log, tail, self._records.shown(name), expected)
             self._shown[name] = show(name, state, face, self._to_wall)
-        shown = [self._shown[name] for name in self._states if name in self._shown]
+        if len(self._shown) < len(self._states):
+            return  # booting: a server that is not shown yet would be taken for one that is not defined
+        shown = [self._shown[name] for name in self._states]
         degraded = self._degraded()
         self._board.publish(
             Snapshot(
@@ -227,79 +294,29 @@ class Loop:
                 servers={each.page.name: each.page for each in shown},
                 full=dump(status(*self._about, [each.full for each in shown], degraded)),
                 public=dump(status(*self._about, [each.public for each in shown], degraded)),
+                about=dump(status(*self._about, [each.page.name for each in shown], degraded)),
             )
         )
 
+    def _publish_starts(self) -> None:
+        """The expected end of a start comes nearer while nothing happens."""
+        if names := {n for n, state in self._states.items() if self._records.expected(n, state, self._now())}:
+            self._publish(names)
+
     def _degraded(self) -> list[str]:
         """What does not work, for a person."""
-        marks = [f"state-not-saved: {self._save_fault}"] if self._save_fault else []
-        marks += [f"state: {fault}" for fault in self._store.faults]
-        for name, watch in self._watches.items():
-            marks += [f"{edge}-not-seen: {name}: {why}" for edge, why in watch.faults.items()]
+        members = self._roster.members
+        unsaved = (member.worker.unsaved for member in members.values() if member.worker.unsaved)
+        marks = [f"state-not-saved: {why}" for why in dict.fromkeys(unsaved)]
+        marks += [f"state: {fault}" for fault in self._store.faults] + self._records.faults + self._more_faults()
+        for name, member in members.items():
+            marks += [f"{mark}: {name}: {why}" for mark, why in member.watch.marks.items()]
         return marks
 
-    # -- acting ----------------------------------------------------------------------------------------
-
-    async def _work(self, name: str) -> None:
-        """Carry out the effects of one server, in their order."""
-        while True:
-            effect = await self._queues[name].get()
-            if (news := await self._carry_out(name, effect)) is not None:
-                self._deliver(name, news)
-            self._queues[name].task_done()
-
-    async def _carry_out(self, name: str, effect: Effect) -> Event | None:
-        outside = self._outsides[name]
-        try:
-            match effect:
-                case Save(saved):
-                    return await self._save(name, saved)
-                case Launch(invocation):
-                    main = await outside.server.launch(invocation, outside.log_path(invocation))
-                    return Launched(invocation=invocation, main=main, at=self._now())
-                case Terminate(whole):
-                    await outside.server.terminate(whole)
-                case Kill():
-                    await outside.server.kill()
-                case Hold(unit):
-                    raise EdgeError("units", f"hold {unit}", "needs systemd", slug="launch_failed")
-        except EdgeError as error:
-            log.warning("refused", server=name, effect=str(effect), why=str(error))
-            return Refused(effect=effect, cause=_refusal(error), at=self._now())
-        return None
-
-    async def _save(self, name: str, saved: Saved) -> Stored:
-        """Save. The mark stands in /status until a later save succeeds."""
-        try:
-            await self._store.save(name, saved)
-        except EdgeError as error:
-            self._save_fault = error.why
-            log.error("the state could not be saved", server=name, why=str(error))
-            return Stored(saved=saved, why=error.why, at=self._now())
-        self._save_fault = None
-        return Stored(saved=saved, at=self._now())
-
     # -- small -----------------------------------------------------------------------------------------
-
-    def _state_of(self, name: str) -> Callable[[], State]:
-        return lambda: self._states[name]
-
-    def _told(self, name: str) -> Callable[[Event], None]:
-        return lambda event: self._deliver(name, event)
 
     def _now(self) -> float:
         return self._loop.time()
 
     def _to_wall(self, at: float) -> float:
         return self._wall() - (self._now() - at)
-
-
-def _title(slug: str) -> str:
-    return CATALOG[slug].text if slug in CATALOG else CATALOG["unknown"].text
-
-
-def _refusal(error: EdgeError) -> Cause:
-    """An edge's error as the cause of a failure."""
-    known = CATALOG.get(error.slug) or CATALOG["launch_failed"]
-    text = f"{error.what}: {error.why}"
-    return Cause(slug=error.slug, text=text, remedy=known.remedy, retry=known.retry or Retry.FEW)

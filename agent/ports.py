@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from agent.core.chronicle import Start
 from agent.core.model import Exit, Health, Life, Need, Process, Saved
 
 
@@ -57,6 +58,27 @@ class Store(Protocol):
     def faults(self) -> list[str]:
         """What was found wrong while loading, for a person."""
 
+    @property
+    def rebooted(self) -> bool | None:
+        """Whether the host has booted since the last save; None: not known. Only after `load`."""
+
+
+class History(Protocol):
+    """What is remembered of earlier starts. The lifecycle never depends on it."""
+
+    async def starts(self, server: str, limit: int) -> list[Start]:
+        """The last `limit` starts of a server, newest first."""
+
+    async def put(self, start: Start) -> None:
+        """Remember the start as it is now, in place of what was known of it."""
+
+    async def close(self) -> None:
+        """Let go of it."""
+
+    @property
+    def faults(self) -> list[str]:
+        """What was found wrong with it, for a person."""
+
 
 class Checks(Protocol):
     """The preconditions of a launch."""
@@ -72,8 +94,22 @@ class Probe(Protocol):
         """Its health, and a few words about it. OK and LOADING only if the listener is one of `ours`."""
 
 
+class Keeper(Protocol):
+    """The log files of one server's attempts."""
+
+    async def keep(self, present: frozenset[str]) -> None:
+        """Bring each back within its bound, and forget the oldest, never those of the invocations `present`.
+
+        EdgeError: what could not be done; no line within a bound is ever lost.
+        """
+
+
 class Log(Protocol):
     """The log file of one attempt."""
+
+    @property
+    def found(self) -> bool:
+        """Whether a read has found a file."""
 
     def read(self) -> bytes:
         """What has come since the last call, at most 1 MiB; b"" when there is nothing new. Never blocks for long."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.core.model import (
+    Cause,
     Event,
     Exit,
     Exited,
@@ -27,7 +28,7 @@ from agent.errors import EdgeError
 from agent.families import Family
 from agent.families.cause import find_cause
 from agent.families.reader import News, Reader
-from agent.ports import Checks, Log, Probe, Server, Tree
+from agent.ports import Checks, Keeper, Log, Probe, Server, Tree
 
 LOOK_S: Mapping[Stage, float] = {
     Stage.WAITING: 1.0,
@@ -45,11 +46,19 @@ PROBE_SICK_S = 1.0
 PROBED = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY})
 
 READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
-READ_ELSE_S = 0.25
-SLICE_BYTES = 64 * 1024
-"""Read in one go before the loop may do something else: 3 ms at 20 MB/s."""
+READ_ELSE_S = 1.0  # nobody waits for a step then, a death reads the rest at once, and each look costs 0.6 ms
+SLICE_BYTES = 16 * 1024
+"""Read in one go before the loop may do something else: 1 ms, and several when the API's thread wants the same core."""
 LAST_WORDS_BYTES = 4 * 1024 * 1024
 """Read at most after the exit, before its cause is told."""
+BOOT_PROBE_S = 2.0
+"""A server that runs when the agent starts: slower than this is not called ready at once."""
+AWAY_BYTES = 64 * 1024 * 1024
+"""Read at most of the log of a server that ended while no agent ran: some seconds' work."""
+KEEP_S = 10.0
+"""Between two times that the logs are brought back within their bounds."""
+CAUGHT_UP_BYTES = 1024 * 1024
+"""Read at most before it is said to be ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ class Outside:
     checks: Checks
     probe: Probe
     family: Family
+    keeper: Keeper
     open_log: Callable[[Path], Log]
     log_path: Callable[[str], Path]  # of an invocation
     redact: Callable[[str], str]
@@ -75,18 +85,20 @@ class LogReading:
         self._unread = b""
 
     def read_some(self) -> News | None:
-        """Read the next slice; None: there is nothing new."""
+        """Read the next slice; None: there is nothing new. EdgeError: it cannot be read."""
         if not self._unread:
             self._unread = self._log.read()
         data, self._unread = self._unread[:SLICE_BYTES], self._unread[SLICE_BYTES:]
         return self.reader.feed(data) if data else None
 
-    def read_rest(self) -> None:
-        """Read what the server wrote before it ended."""
-        for _ in range(LAST_WORDS_BYTES // SLICE_BYTES):
-            if self.read_some() is None:
-                break
-        self.reader.close()
+    def end(self) -> News:
+        """Nothing more will come: what stands behind the last newline is a line too."""
+        return self.reader.close()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is such a log."""
+        return self._log.found
 
     def close(self) -> None:
         """Let go of the file."""
@@ -101,7 +113,9 @@ class Watch:
         self._outside = outside
         self._state = state
         self._tell = tell
+        self._unkept: str | None = None  # why the logs are not kept within their bounds
         self._look_now = asyncio.Event()
+        self._followed = asyncio.Event()
         self._stirred = asyncio.Event()
         self._reading: LogReading | None = None
         outside.server.on_exit(self._exited)
@@ -112,6 +126,7 @@ class Watch:
             tasks.create_task(self._look_forever())
             tasks.create_task(self._probe_forever())
             tasks.create_task(self._read_forever())
+            tasks.create_task(self._keep_forever())
 
     def look_now(self) -> None:
         """Look at once; if a look is under way, again after it, so that one begins after this call."""
@@ -123,6 +138,12 @@ class Watch:
         self._stirred = asyncio.Event()
 
     @property
+    def marks(self) -> dict[str, str]:
+        """What does not work -> why."""
+        unkept = {"log-not-bounded": self._unkept} if self._unkept else {}
+        return {**{f"{edge}-not-seen": why for edge, why in self.faults.items()}, **unkept}
+
+    @property
     def tail(self) -> tuple[str, ...]:
         """The last lines of the log, without secrets."""
         return tuple(map(self._outside.redact, self._reading.reader.tail(20))) if self._reading else ()
@@ -131,6 +152,33 @@ class Watch:
     def log(self) -> Path | None:
         """The log file of the present attempt, or of the last one."""
         return self._outside.log_path(self._reading.invocation) if self._reading else None
+
+    # -- at the agent's start ------------------------------------------------------------------------
+
+    async def ask_health(self, seen: Seen) -> Health | None:
+        """One probe of a server that runs already; None: it could not be made."""
+        try:
+            async with asyncio.timeout(BOOT_PROBE_S):
+                health, _ = await self._outside.probe.ask(frozenset(process.pid for process in seen.tree or ()))
+        except TimeoutError:
+            return Health.TIMEOUT
+        except EdgeError:
+            return None
+        return health
+
+    async def last_words(self, invocation: str | None) -> Cause | None:
+        """What the log says of an attempt whose end nobody saw. None: it has no log, so it was never launched."""
+        if invocation is None:
+            return None
+        self.follow(invocation)
+        for _ in range(AWAY_BYTES // SLICE_BYTES):
+            if not self._read_some():
+                break
+            await asyncio.sleep(0)
+        if (reading := self._reading) is None or not reading.found:
+            return None
+        reading.end()
+        return self._hidden(find_cause(self._outside.family, reading.reader, Exit()))
 
     # -- looks -------------------------------------------------------------------------------------
 
@@ -168,7 +216,7 @@ class Watch:
             self.faults["checks"] = str(error)
             return None
         self.faults.pop("checks", None)
-        return needs
+        return tuple(replace(need, cause=self._hidden(need.cause)) for need in needs)
 
     async def _look_forever(self) -> None:
         while True:
@@ -201,6 +249,8 @@ class Watch:
             self.faults["probe"] = str(error)
             return
         self.faults.pop("probe", None)
+        if health is Health.OK and self._state().stage is Stage.STARTING:
+            self._catch_up(CAUGHT_UP_BYTES)
         if health is Health.FOREIGN:  # perhaps a child of ours that no look has shown yet
             self.look_now()
         self._tell(Probed(invocation=invocation, health=health, at=asyncio.get_running_loop().time()))
@@ -215,15 +265,47 @@ class Watch:
             self._reading.close()
         path = self._outside.log_path(invocation)
         self._reading = LogReading(invocation, self._outside.open_log(path), self._outside.family)
+        self._followed.set()
+
+    async def _keep_forever(self) -> None:
+        while True:
+            self._followed.clear()
+            read = self._reading.invocation if self._reading is not None else None
+            present = frozenset(each for each in (self._state().saved.invocation, read) if each is not None)
+            try:
+                await self._outside.keeper.keep(present)
+                self._unkept = None
+            except EdgeError as error:
+                self._unkept = str(error)
+            await _wait(self._followed, KEEP_S)
 
     async def _read_forever(self) -> None:
         while True:
-            news = self._reading.read_some() if self._reading is not None else None
-            if news is None or self._reading is None:
-                await asyncio.sleep(READ_S.get(self._state().stage, READ_ELSE_S))
-                continue
-            self._tell_news(self._reading.invocation, news)
-            await asyncio.sleep(0)  # a storm of lines must not keep the loop from anything else
+            if self._read_some():
+                await asyncio.sleep(0)  # a storm of lines must not keep the loop from anything else
+            else:
+                await _wait(self._stirred, READ_S.get(self._state().stage, READ_ELSE_S))
+
+    def _read_some(self) -> bool:
+        """Read and tell the next slice; False: there is nothing new, or it cannot be read."""
+        if (reading := self._reading) is None:
+            return False
+        try:
+            news = reading.read_some()
+        except EdgeError as error:
+            self.faults["log"] = str(error)
+            return False
+        self.faults.pop("log", None)
+        if news is None:
+            return False
+        self._tell_news(reading.invocation, news)
+        return True
+
+    def _catch_up(self, limit_bytes: int) -> None:
+        """Tell what the log says by now: a quick server is ready, or dead, before the next time that it is read."""
+        for _ in range(limit_bytes // SLICE_BYTES):
+            if not self._read_some():
+                break
 
     def _tell_news(self, invocation: str, news: News) -> None:
         if news.lines or news.step is not None or news.progress is not None:
@@ -235,10 +317,15 @@ class Watch:
         self.follow(invocation)
         if (reading := self._reading) is None:
             return
-        reading.read_rest()
+        self._catch_up(LAST_WORDS_BYTES)
+        self._tell_news(invocation, reading.end())
         cause = find_cause(self._outside.family, reading.reader, how)
-        cause = replace(cause, text=self._outside.redact(cause.text))
-        self._tell(Exited(invocation=invocation, exit=how, cause=cause, at=asyncio.get_running_loop().time()))
+        at = asyncio.get_running_loop().time()
+        self._tell(Exited(invocation=invocation, exit=how, cause=self._hidden(cause), at=at))
+
+    def _hidden(self, cause: Cause) -> Cause:
+        """The cause without secrets."""
+        return replace(cause, text=self._outside.redact(cause.text))
 
 
 async def _wait(event: asyncio.Event, pause_s: float | None) -> None:

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from agent.board import Board
+from agent.core.chronicle import Start
 from agent.core.model import Ask, Exit, Health, Life, Need, Policy, Process, Saved
 from agent.errors import EdgeError
 from agent.families import FAMILIES
 from agent.loop import Loop
 from agent.ports import Tree
+from agent.records import Records
+from agent.roster import Defined
 from agent.watch import Outside
 
 PATIENCE_S = 600.0  # virtual
@@ -31,6 +35,8 @@ class World:
         self.written = b""
         self.unmet: tuple[Need, ...] = ()
         self.refuse_launch: EdgeError | None = None
+        self.kept: list[frozenset[str]] = []  # what was spared, each time that the logs were looked after
+        self.refuse_keep: EdgeError | None = None
         self.blind = False  # looks fail
         self.deaf = False  # SIGTERM does nothing
         self.lossy = False  # exits are not told
@@ -85,6 +91,13 @@ class World:
             raise EdgeError("checks", "look", "no answer")
         return self.unmet
 
+    # -- ports.Keeper
+
+    async def keep(self, present: frozenset[str]) -> None:
+        self.kept.append(present)
+        if self.refuse_keep is not None:
+            raise self.refuse_keep
+
     # -- ports.Probe
 
     async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
@@ -105,6 +118,10 @@ class Lines:
         self._at += len(data)
         return data
 
+    @property
+    def found(self) -> bool:
+        return self._world.written is not None
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -116,6 +133,7 @@ class Disk:
         self.saved = dict(saved)
         self.broken: str | None = None
         self.faults: list[str] = []
+        self.rebooted: bool | None = None
         self.saves = 0
 
     def load(self) -> dict[str, Saved]:
@@ -129,13 +147,44 @@ class Disk:
         self.saves += 1
 
 
+class Past:
+    """ports.History in memory."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str], Start] = {}  # oldest first
+        self.broken: str | None = None
+        self.faults: list[str] = []
+        self.puts = 0
+        self.closed = False
+
+    async def starts(self, server: str, limit: int) -> list[Start]:
+        await asyncio.sleep(0.001)
+        if self.broken:
+            raise EdgeError("history", "read", self.broken)
+        return [start for start in reversed(self.rows.values()) if start.server == server][:limit]
+
+    async def put(self, start: Start) -> None:
+        await asyncio.sleep(0.001)
+        if self.broken:
+            raise EdgeError("history", "write", self.broken)
+        self.rows[start.server, start.invocation] = start
+        self.puts += 1
+
+    async def close(self) -> None:
+        self.closed = True
+
+
 class Bench:
     """A real Loop, its board, and the worlds around it."""
 
     def __init__(self, saved: dict[str, Saved], policy: Policy | None = None) -> None:
         self.worlds = {name: World() for name in saved}
         self.disk = Disk(saved)
+        self.past = Past()
+        self.digest = "d1"
+        self.boot_id = "boot1"
         self.policy = policy or Policy()
+        self.policies: dict[str, Policy] = {}  # where a server has another
         self.board = Board()
         self.run = 0
 
@@ -151,10 +200,9 @@ class Bench:
         closing = asyncio.Event()
         self.run += 1
         self.loop = Loop(
-            outsides={name: self._outside(world) for name, world in self.worlds.items()},
-            policies={name: replace(self.policy, name=name) for name in self.worlds},
-            urls=dict.fromkeys(self.worlds, "http://127.0.0.1:1"),
+            servers=self.defined(),
             store=self.disk,
+            records=Records(self.past, self.boot_id),
             board=self.board,
             run=f"run{self.run}",
             about=({}, {}),
@@ -166,20 +214,33 @@ class Bench:
             closing.set()
             await task
 
+    def defined(self) -> dict[str, Defined]:
+        """The servers, as the loop takes them."""
+        return {
+            name: Defined(
+                replace(self.policies.get(name, self.policy), name=name),
+                "http://127.0.0.1:1",
+                self.digest,
+                partial(self._outside, world),
+            )
+            for name, world in self.worlds.items()
+        }
+
     def _outside(self, world: World) -> Outside:
         return Outside(
             server=world,
             checks=world,
             probe=world,
             family=FAMILIES["plain"],
+            keeper=world,
             open_log=lambda path: Lines(world),
             log_path=lambda invocation: Path(invocation),
             redact=lambda text: text,
         )
 
-    async def ask(self, ask: Ask, name: str = "one") -> str | None:
+    async def ask(self, ask: Ask, name: str = "one", *, back: bool = False) -> str | None:
         """What the operator is answered."""
-        return await asyncio.wrap_future(self.loop.ask(name, ask, True))
+        return await asyncio.wrap_future(self.loop.ask(name, ask, back=back))
 
     def stage(self, name: str = "one") -> str:
         """As every face shows it."""
