@@ -45,8 +45,8 @@ fast: $(VENV)/.dev-ready
 soak: $(VENV)/.dev-ready
 	@$(PY) -m pytest tests/core -m soak -s
 
-bench: $(VENV)/.dev-ready
-	@$(PY) -m pytest tests/bench -m bench -s
+bench: $(VENV)/.demo-ready
+	@$(PY) -m tests.bench
 
 # uv resolves for every supported Python at once, and writes no registry's name into the file.
 UV_COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -5,10 +5,15 @@ The loop's thread publishes; any thread reads, and none of them can make the loo
 
 from __future__ import annotations
 
+import secrets
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+TURNS = 500  # changes of stage that are kept for readers of /events: some fifty starts
+TURN_BYTES = 2 * 1024 * 1024  # ... and their bytes, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +25,12 @@ class ServerPage:
     wanted: bool
     dead: bool  # the attempt being waited for died, or the server gave up: a `wait` for it ends now
     stalled: bool
+    ending: bool = False  # the agent ends, and the server with it: that tells a `wait` nothing about the server
     log: Path | None  # of the present attempt, or of the last one
     full: bytes
     public: bytes  # without logs, arguments and secrets
+    starts: tuple[bytes, ...] = ()  # a JSON document each, newest first
+    public_starts: tuple[bytes, ...] = ()  # the same without a word of the log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,77 @@ class Snapshot:
     servers: Mapping[str, ServerPage] = field(default_factory=dict)
     full: bytes = b"{}"
     public: bytes = b"{}"
+    about: bytes = b"{}"  # the same, with the servers' names instead of their documents; the same for everyone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Change:
+    """One event of GET /events. `full` and `public`: its bytes over the socket and over TCP, made once for everyone."""
+
+    number: int
+    full: bytes
+    public: bytes
+
+
+def _number(change: Change) -> int:
+    return change.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What has changed: every change of stage, within bounds, but of other changes only the latest of each server."""
+
+    run: str  # names this run of the agent: numbers of another one mean nothing here
+    number: int = 0  # of the latest change; they count up from 1
+    floor: int = 0  # changes of stage up to this number are not all kept
+    turns: tuple[Change, ...] = ()  # the changes of stage
+    turn_bytes: int = 0
+    latest: Mapping[str, Change] = field(default_factory=dict)  # by server; "": the agent's own
+
+    def present(self) -> list[Change]:
+        """The latest of everything, in the order in which it came."""
+        return sorted(self.latest.values(), key=_number)
+
+    def after(self, number: int) -> Change | None:
+        """The first change after `number` that is kept."""
+        turn = bisect_right(self.turns, number, key=_number)
+        news = [change for change in self.latest.values() if change.number > number]
+        return min([*news, *self.turns[turn : turn + 1]], key=_number, default=None)
+
+    def with_news(self, old: Snapshot, new: Snapshot) -> Journal:
+        """With what is different in `new`. Its cost grows with the servers, not with the readers."""
+        number, turns = self.number, self.turns
+        latest = {name: change for name, change in self.latest.items() if not name or name in new.servers}
+        if old.about != new.about or not self.number:
+            number += 1
+            latest[""] = self._change(number, "status", new.about, new.about)
+        for name, page in new.servers.items():
+            before = old.servers.get(name)
+            if before and (before is page or (before.full, before.public) == (page.full, page.public)):
+                continue
+            number += 1
+            latest[name] = self._change(number, "server", page.full, page.public)
+            if before is None or before.stage != page.stage:
+                turns = (*turns, latest[name])
+        return self._bounded(number, turns, latest)
+
+    def _change(self, number: int, kind: str, full: bytes, public: bytes) -> Change:
+        head = f"id: {self.run}-{number}\nevent: {kind}\ndata: ".encode()
+        return Change(number=number, full=head + full + b"\n\n", public=head + public + b"\n\n")
+
+    def _bounded(self, number: int, turns: tuple[Change, ...], latest: Mapping[str, Change]) -> Journal:
+        size = self.turn_bytes + sum(_size(change) for change in turns[len(self.turns) :])
+        dropped = 0
+        while len(turns) - dropped > TURNS or size > TURN_BYTES:
+            size -= _size(turns[dropped])
+            dropped += 1
+        floor = turns[dropped - 1].number if dropped else self.floor
+        kept = turns[dropped:]
+        return Journal(run=self.run, number=number, floor=floor, turns=kept, turn_bytes=size, latest=latest)
+
+
+def _size(change: Change) -> int:
+    return len(change.full) + len(change.public)
 
 
 class Board:
@@ -40,6 +119,7 @@ class Board:
 
     def __init__(self) -> None:
         self._snapshot = Snapshot(version=0)
+        self._journal = Journal(run=secrets.token_hex(4))
         self._beat: float | None = None
         self._closed = False
         self._wakers: tuple[Callable[[], None], ...] = ()
@@ -47,12 +127,18 @@ class Board:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show `snapshot` from now on, and wake those who wait. Loop's thread only."""
+        self._journal = self._journal.with_news(self._snapshot, snapshot)
         self._snapshot = snapshot
         self._wake()
 
     def read(self) -> Snapshot:
         """The latest snapshot; version 0 until the first one is published."""
         return self._snapshot
+
+    @property
+    def journal(self) -> Journal:
+        """What has changed, for readers of /events."""
+        return self._journal
 
     def beat(self, at: float) -> None:
         """The loop turned at `at` (monotonic seconds)."""

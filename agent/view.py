@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from agent.board import ServerPage
+from agent.core.chronicle import Start
+from agent.core.forecast import Expected
 from agent.core.model import STAGE_CODE, Cause, Exit, Stage, State
 from agent.core.words import say
+from agent.families.cause import CATALOG
 
 Document = dict[str, Any]
 
 DEAD = frozenset({Stage.STOPPING, Stage.BACKING_OFF})
 """Stages that, with a cause, mean that the attempt which somebody may be waiting for has died."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPages:
+    """The documents of a server's starts, newest first: over the socket, and over TCP."""
+
+    full: tuple[bytes, ...] = ()
+    public: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +37,8 @@ class Face:
     url: str
     log: Path | None
     tail: tuple[str, ...]
-    title: Callable[[str], str]  # slug of a cause -> what it means, without a word of the log
+    starts: StartPages
+    expected: Expected | None  # what earlier starts say of the present one
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +53,19 @@ class Shown:
 def show(name: str, state: State, face: Face, wall: Callable[[float], float]) -> Shown:
     """What is shown of one server. `wall`: monotonic -> Unix seconds."""
     full = _document(name, state, face, wall)
-    public = _public(full, state.cause, face)
+    public = _public(full, state.cause)
     page = ServerPage(
         name=name,
         stage=state.stage,
         wanted=state.wanted and not state.closing,
         dead=state.stage is Stage.FAILED or (state.cause is not None and state.stage in DEAD),
         stalled=state.stalled,
+        ending=state.closing,
         log=face.log,
         full=dump(full),
         public=dump(public),
+        starts=face.starts.full,
+        public_starts=face.starts.public,
     )
     return Shown(page, full, public)
 
@@ -62,10 +77,10 @@ def _document(name: str, state: State, face: Face, wall: Callable[[float], float
         "stage_code": STAGE_CODE[state.stage],
         "step": state.step,
         "progress": state.progress,
-        "eta_s": None,  # needs earlier starts to compare with
+        "eta_s": _eta_s(face.expected),
         "quiet": state.quiet,
         "stalled": state.stalled,
-        "why": say(state),
+        "why": say(state, face.expected),
         "since": rfc3339(wall(state.since)),
         "want": state.saved.want or "down",
         "pid": state.main.pid if state.main else None,
@@ -78,12 +93,46 @@ def _document(name: str, state: State, face: Face, wall: Callable[[float], float
     }
 
 
-def _public(document: Document, cause: Cause | None, face: Face) -> Document:
+def _public(document: Document, cause: Cause | None) -> Document:
     """The document without a word of the server's log: what anybody who reaches the TCP port may read."""
     shown = {**document, "tail": []}
     if cause is not None and cause.quoted:
-        shown["cause"] = {**document["cause"], "text": face.title(cause.slug)}
+        shown["cause"] = {**document["cause"], "text": _title(cause.slug)}
     return shown
+
+
+def _eta_s(expected: Expected | None) -> float | None:
+    """Rounded: what has not changed to the eye is no news."""
+    return None if expected is None or expected.eta_s is None else round(expected.eta_s, 1)
+
+
+def show_start(start: Start, same_definition: bool) -> tuple[bytes, bytes]:
+    """The document of an earlier start, or of the present one: over the socket, and over TCP."""
+    full = {
+        "invocation": start.invocation,
+        "attempt": start.attempt,
+        "launched": rfc3339(start.launched),
+        "same_definition": same_definition,
+        "watched": start.watched,
+        "steps": [{"step": step, "at_s": round(at_s, 3)} for step, at_s in start.steps],
+        "ready_s": _round(start.ready_s),
+        "ended_s": _round(start.ended_s),
+        "outcome": start.outcome,
+        "cause": {"slug": start.cause_slug, "text": start.cause_text} if start.cause_slug else None,
+        "exit": _exit(start.exit),
+    }
+    if start.cause_slug is None or not start.cause_quoted:
+        return (content := dump(full)), content
+    return dump(full), dump({**full, "cause": {"slug": start.cause_slug, "text": _title(start.cause_slug)}})
+
+
+def _title(slug: str) -> str:
+    """What a cause means, without a word of the log."""
+    return CATALOG[slug].text if slug in CATALOG else CATALOG["unknown"].text
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
 
 
 def _cause(cause: Cause | None) -> Document | None:
@@ -104,8 +153,13 @@ def _exit(how: Exit | None) -> Document | None:
     return {"code": how.code, "signal": how.signal, "oom": how.oom, "asked": how.asked}
 
 
-def status(agent: Document, host: Document, servers: list[Document], degraded: list[str]) -> Document:
-    """The document of GET /status. GPUs and holds are empty until they are read and kept."""
+def status(
+    agent: Document, host: Document, servers: Sequence[Document] | Sequence[str], degraded: list[str]
+) -> Document:
+    """The document of GET /status; with the names of servers, the one of an event `status`.
+
+    GPUs and holds are empty until they are read and kept.
+    """
     return {
         "agent": agent,
         "host": host,

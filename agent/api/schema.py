@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from agent.core.chronicle import Outcome
 from agent.core.model import Retry, Stage, Step, Want
 
 
@@ -60,6 +61,43 @@ class ServerDocument(Document):
     tail: list[str] = Field(description="last lines of the log; empty over TCP")
 
 
+class StartStepDocument(Document):
+    """A step that a start came to."""
+
+    step: Step
+    at_s: float = Field(ge=0, description="seconds after the launch")
+
+
+class StartCauseDocument(Document):
+    """Why a start failed, or its server was lost."""
+
+    slug: str
+    text: str
+
+
+class StartDocument(Document):
+    """One start, and how it ended. Seconds count from its launch."""
+
+    invocation: str
+    attempt: int
+    launched: AwareDatetime
+    same_definition: bool = Field(description="launched by what is the server's definition now")
+    watched: bool = Field(description="false: the agent was away before it was ready, so its times may be too late")
+    steps: list[StartStepDocument]
+    ready_s: float | None = Field(description="null: never, or not yet")
+    ended_s: float | None = Field(description="when its first process ended; null: not yet, or nobody saw it")
+    outcome: Outcome | None = Field(description="null while it lives")
+    cause: StartCauseDocument | None
+    exit: ExitDocument | None
+
+
+class StartsDocument(Document):
+    """The last starts of a server, newest first."""
+
+    name: str
+    starts: list[StartDocument]
+
+
 class AgentDocument(Document):
     """The agent itself."""
 
@@ -108,8 +146,17 @@ class ReadyDocument(Document):
     servers: dict[str, Stage]
 
 
+class ReloadDocument(Document):
+    """What a new configuration changed: names of servers, and keys of the agent that wait for its next start."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    later: list[str]
+
+
 class FaultDocument(Document):
-    """One fault of a request: where in it, and what."""
+    """One fault of a request or a configuration: where in it, and what."""
 
     where: str
     what: str
@@ -128,6 +175,13 @@ class ProblemDocument(Document):
     known: list[str] | None = Field(default=None, description="the servers that there are")
     not_ready: dict[str, Stage] | None = Field(default=None, description="wanted servers that are not ready")
     faults: list[FaultDocument] | None = None
+
+
+class SwitchOptions(Document):
+    """Which server is wanted instead of those that are in its way."""
+
+    to: str = Field(description="the server that is wanted")
+    back: bool = Field(default=False, strict=True, description="true: return to the one that gave way if it fails")
 
 
 class ChangeOptions(Document):

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from agent.api.events import EVENTS
 from agent.api.guard import Peer, with_peer
 from agent.api.problem import PROBLEM_JSON, Problem
 from agent.errors import EdgeError
@@ -28,6 +29,8 @@ START_S = 10.0  # until the thread must answer; it takes some milliseconds
 REQUEST_S = 10.0  # until a request must have come in whole
 KEEP_ALIVE_S = 5  # an idle connection is worth a file descriptor for this long
 HEAD_BYTES = 16 * 1024
+SLOW_S = 20.0  # until a reader of /events must have taken what is ready for it
+DATE_S = 1.0  # the Date of an answer counts seconds
 CONNECT_S = 1.0  # a living agent's kernel accepts at once
 SEEN_CONNECTIONS = 4096  # beyond this, uvicorn's own lists get slow
 UCRED = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -40,6 +43,7 @@ class Connection(H11Protocol):
         """Note who connected, before anything is read."""
         super().connection_made(transport)
         self.late: asyncio.TimerHandle | None = None
+        self.slow: asyncio.TimerHandle | None = None
         self.peer = peer_credentials(transport.get_extra_info("socket"))
         if self.peer is not None:
             self.app = cast(Any, with_peer(cast(ASGIApp, self.app), self.peer))
@@ -53,9 +57,21 @@ class Connection(H11Protocol):
         super().data_received(data)
         self._watch()
 
+    def pause_writing(self) -> None:
+        """The other end does not read. A log may be paged through; whoever follows the events must keep up."""
+        super().pause_writing()
+        if self.scope["path"] == EVENTS:
+            self.slow = self.loop.call_later(SLOW_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._unhurry()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The other end is gone."""
         self._forgive()
+        self._unhurry()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -77,6 +93,11 @@ class Connection(H11Protocol):
         if self.late is not None:
             self.late.cancel()
             self.late = None
+
+    def _unhurry(self) -> None:
+        if self.slow is not None:
+            self.slow.cancel()
+            self.slow = None
 
 
 def peer_credentials(connection: socket.socket) -> Peer | None:
@@ -103,11 +124,28 @@ class ThreadServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.settled = threading.Event()  # it answers, or it has ended
+        self._ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         self.settled.set()
+
+    async def main_loop(self) -> None:
+        """Until told to end. uvicorn's own looks for that ten times a second, at half of the agent's CPU at rest."""
+        while not await self.on_tick(0):  # 0: the Date of the answers is set at each
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._ending.wait()
+
+    def end(self) -> None:
+        """End soon; from any thread."""
+        self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it is closed: the server has ended by itself
+                self._loop.call_soon_threadsafe(self._ending.set)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -159,7 +197,7 @@ class ApiThread:
             return
         # Half for the clients to take their last bytes; then their tasks are cancelled. A float is fine for asyncio.
         self._server.config.timeout_graceful_shutdown = deadline_s / 2  # type: ignore[assignment]  # declared as int
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join(deadline_s)
         # By identity: another agent may have put its own file there.
         if self._file is not None and identity(self._path) == self._file:

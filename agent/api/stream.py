@@ -14,6 +14,7 @@ from typing import TypeVar
 from anyio.to_thread import run_sync
 
 from agent.board import Board
+from agent.holed import GONE, Cursor, behind_cut, data_begin
 
 BLOCK_BYTES = 64 * 1024
 TAIL_BYTES = 1024 * 1024  # the most that is read backward, however many lines were asked for
@@ -72,7 +73,10 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a log: its last whole lines, then `open`, what has been written of the one after, from `end` on."""
+    """The end of a log: its last whole lines, then `open`, what has been written of the one after, from `end` on.
+
+    Where it goes back to what was given up (see agent/holed.py), its first line says so.
+    """
 
     whole: bytes
     open: bytes
@@ -81,29 +85,34 @@ class Tail:
 
 def read_tail(log: Path, lines: int) -> Tail:
     """The last `lines` lines, an open one included. Reads TAIL_BYTES at most. OSError: it cannot be read."""
-    with log.open("rb") as file:
+    with log.open("rb", buffering=0) as file:
         size = begin = file.seek(0, os.SEEK_END)
         blocks: list[bytes] = []
         newlines = 0
         while begin > 0 and newlines <= lines and size - begin < TAIL_BYTES:
             length = min(BLOCK_BYTES, begin)
-            begin = file.seek(begin - length)
-            blocks.append(file.read(length))
+            begin -= length
+            blocks.append(os.pread(file.fileno(), length, begin))
             newlines += blocks[-1].count(b"\n")
+        first = data_begin(file.fileno(), 0)  # after the reading: the hole may have grown meanwhile
     text = b"".join(reversed(blocks))
-    if begin > 0:  # it begins within a line, and half a line could show half a secret
+    gone = begin < first
+    text = text[max(0, first - begin) :]
+    if gone:
+        text = behind_cut(text) or b""
+    elif begin > 0:  # it begins within a line, and half a line could show half a secret
         text = text.partition(b"\n")[2]
     *whole, opened = text.split(b"\n")
     wanted = whole[max(0, len(whole) - lines + bool(opened)) :]
-    return Tail(b"".join(line + b"\n" for line in wanted), opened, size - len(opened))
+    said = GONE if gone and len(wanted) == len(whole) else b""
+    return Tail(said + b"".join(line + b"\n" for line in wanted), opened, size - len(opened))
 
 
-def read_on(log: Path, begin: int) -> bytes:
-    """The next block from `begin`. Nothing, too, when it cannot be read: a log may be removed while it is followed."""
+def read_on(log: Path, cursor: Cursor) -> bytes:
+    """The next block. Nothing, too, when it cannot be read: a log may be removed while it is followed."""
     try:
-        with log.open("rb") as file:
-            file.seek(begin)
-            return file.read(BLOCK_BYTES)
+        with log.open("rb", buffering=0) as file:
+            return cursor.read(file.fileno(), BLOCK_BYTES)
     except OSError:
         return b""
 
@@ -157,17 +166,16 @@ async def in_thread(read: Callable[[], Found]) -> Found:
 async def follow(board: Board, changes: Changes, name: str, begin: Position, hide: Hide) -> AsyncIterator[bytes]:
     """The log from `begin` on, then the log of each later attempt, until the board is closed."""
     lines = WholeLines(hide)
-    log, at = begin
+    log, cursor = begin[0], Cursor(begin[1])
     while not board.closed:
         change = changes.next()
         present = board.read().servers[name].log
-        block = await in_thread(partial(read_on, log, at)) if log else b""
+        block = await in_thread(partial(read_on, log, cursor)) if log else b""
         if block:
-            at += len(block)
             yield lines.feed(block)
         elif present != log:
             yield lines.rest()
-            log, at = present, 0
+            log, cursor = present, Cursor()
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(change.wait(), FOLLOW_S)

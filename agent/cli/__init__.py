@@ -23,11 +23,14 @@ COMMANDS = {
     "start": "change:start",
     "stop": "change:stop",
     "restart": "change:restart",
+    "switch": "change:switch",
     "wait": "wait:wait",
     "log": "log:log",
     "why": "why:why",
+    "starts": "starts:starts",
     "explain": "explain:explain",
     "check-config": "check_config:check_config",
+    "reload": "reload:reload",
 }
 """Command -> module of this package and name in it, in the order of the help."""
 

@@ -50,6 +50,21 @@ def stop(ctx: click.Context, name: str | None, and_wait: bool, timeout_s: float)
     _change(ctx, name, "stop", {}, "down" if and_wait else None, timeout_s)
 
 
+@click.command(short_help="Start a server in place of another.")
+@click.argument("name")
+@click.option("--back", is_flag=True, help="Return to the server that gave way if this one fails.")
+@click.option("--wait", "and_wait", is_flag=True, help="Return only when it is ready, or has failed.")
+@timeout_option
+@click.pass_context
+def switch(ctx: click.Context, name: str, back: bool, and_wait: bool, timeout_s: float) -> None:
+    """Start server NAME; those that share a GPU or the port with it are stopped first, and stay down."""
+    agent = the_agent(ctx)
+    server = agent.switch(name, back)
+    click.echo(words.sentence(server))
+    if and_wait and server["stage"] != "ready":
+        ctx.exit(until(agent, name, "ready", timeout_s))
+
+
 def _change(
     ctx: click.Context, name: str | None, verb: str, body: dict[str, bool], goal: str | None, timeout_s: float
 ) -> None:

@@ -6,14 +6,17 @@ import http.client
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent import socket_path
-from agent.cli.exits import AgentFault, Fault, Refused, Unreachable, WrongUsage
+from agent.cli.event_stream import OPEN, Event, parse
+from agent.cli.exits import AgentFault, Away, Fault, Refused, Unreachable, WrongUsage
 from agent.cli.text import plain
 
 Document = dict[str, Any]
@@ -21,9 +24,10 @@ Document = dict[str, Any]
 
 ANSWER_S = 10.0  # the agent answers reads from memory
 CHANGE_S = 30.0  # a change is answered after it is saved, and a disk may be slow
+SILENCE_S = 40.0  # /events beats every 12 s
 
 # 503, 504: there is an agent, but it begins, ends or hangs. Any other status is a bug, here or there.
-_FAULTS: Mapping[int, type[Fault]] = {403: Refused, 409: Refused, 503: Unreachable, 504: Unreachable}
+_FAULTS: Mapping[int, type[Fault]] = {403: Refused, 409: Refused, 503: Away, 504: Unreachable}
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -62,6 +66,7 @@ class Client:
 
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._sockets = sockets
+        self.reached_at: float | None = None  # when an agent last took a connection (monotonic seconds)
 
     def status(self) -> Document:
         """`/status`."""
@@ -79,6 +84,19 @@ class Client:
         """POST start, stop or restart. The server's document; Refused when the agent says no."""
         return self._ok(self._request("POST", _path(name, verb), CHANGE_S, body), name).document()
 
+    def switch(self, name: str, back: bool) -> Document:
+        """POST /switch. The document of the server that is wanted from now on; Refused when the agent says no."""
+        return self._ok(self._request("POST", "/switch", CHANGE_S, {"to": name, "back": back}), name).document()
+
+    def reload(self) -> Document:
+        """POST /reload: {added, removed, changed, later}. WrongUsage, with every fault: the configuration is wrong."""
+        reply = self._request("POST", "/reload", CHANGE_S)
+        if reply.status != 422:
+            return self._ok(reply).document()
+        problem = reply.document()
+        faults = [f"  {plain(each['where'])}: {plain(each['what'])}" for each in problem.get("faults") or ()]
+        raise WrongUsage("\n".join([plain(problem["detail"]), *faults]))
+
     def wait(self, name: str, goal: str, timeout_s: float) -> Reply:
         """Wait until "ready" or "down": 200 with the server's document, 409 or 504 with a problem document."""
         path = _path(name, "wait") + "?" + urlencode({"for": goal, "timeout": timeout_s})
@@ -89,18 +107,27 @@ class Client:
         """The log's last lines and, with `follow`, what comes, in pieces as they arrive."""
         path = _path(name, "log") + "?" + urlencode({"lines": lines, **({"follow": "1"} if follow else {})})
         # A server that has nothing to say may be silent for hours; a closed connection ends the stream at once.
-        response, connection = self._send("GET", path, None if follow else ANSWER_S)
-        try:
-            if response.status != 200:
-                self._ok(Reply(response.status, response.read()), name)
+        with self._stream(path, None if follow else ANSWER_S, name) as response:
             while piece := response.read1(65536):
                 yield piece
-            if follow:
-                raise Unreachable("the agent has ended; its log ends here")
-        except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"the agent went away while its answer was read: {_reason(error)}") from error
-        finally:
-            connection.close()
+        if follow:
+            raise Away("the agent has ended; its log ends here")
+
+    def events(self, last_id: str) -> Iterator[Event]:
+        """`/events` after the event `last_id` (empty: from the present state), first an "open". Ends with Away."""
+        path = "/events?" + urlencode({"last_event_id": last_id})
+        with self._stream(path, SILENCE_S) as response:
+            yield OPEN
+            try:
+                yield from parse(response)
+            except ValueError as error:
+                raise Unreachable(f"what answers on the socket is no gpuagent: {error}") from error
+        raise Away("the agent has ended")
+
+    def starts(self, name: str, limit: int) -> Document:
+        """`/servers/NAME/starts`."""
+        path = _path(name, "starts") + "?" + urlencode({"limit": limit})
+        return self._ok(self._request("GET", path, ANSWER_S), name).document()
 
     def only_server(self) -> str:
         """The name of the one server that is defined; a usage error when there is none, or a choice."""
@@ -122,12 +149,27 @@ class Client:
         said = plain(problem.get("detail") or problem.get("title") or "no reason given") + f" (HTTP {reply.status})"
         raise _FAULTS.get(reply.status, AgentFault)(said)
 
+    @contextmanager
+    def _stream(
+        self, path: str, silence_s: float | None, name: str | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """An answer that is read piece by piece, none of which may take longer than `silence_s`."""
+        response, connection = self._send("GET", path, silence_s)
+        try:
+            if response.status != 200:
+                self._ok(Reply(response.status, response.read()), name)
+            yield response
+        except (OSError, http.client.HTTPException) as error:
+            raise Away(f"the agent went away while its answer was read: {_reason(error)}") from error
+        finally:
+            connection.close()
+
     def _request(self, method: str, path: str, timeout_s: float, body: Document | None = None) -> Reply:
         response, connection = self._send(method, path, timeout_s, body)
         try:
             return Reply(response.status, response.read())
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"the agent went away while its answer was read: {_reason(error)}") from error
+            raise Away(f"the agent went away while its answer was read: {_reason(error)}") from error
         finally:
             connection.close()
 
@@ -142,10 +184,10 @@ class Client:
             return connection.getresponse(), connection
         except TimeoutError as error:
             connection.close()
-            raise Unreachable(f"the agent took the request and did not answer within {timeout_s:g} s") from error
+            raise Away(f"the agent took the request and did not answer within {timeout_s:g} s") from error
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise Unreachable(f"the agent went away without an answer: {_reason(error)}") from error
+            raise Away(f"the agent went away without an answer: {_reason(error)}") from error
 
     def _connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
         """To the first socket that lets us in."""
@@ -158,8 +200,9 @@ class Client:
                 connection.close()
                 faults.append((path, error))
             else:
+                self.reached_at = time.monotonic()
                 return connection
-        raise Unreachable(_nobody(faults))
+        raise Away(_nobody(faults))
 
 
 def client(socket: Path | None) -> Client:

@@ -38,6 +38,10 @@ class Unreachable(Fault):
     exit_code = UNREACHABLE
 
 
+class Away(Unreachable):
+    """No agent answers now: it is gone, or it begins or ends. It may come back."""
+
+
 class Refused(Fault):
     """The agent says no."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
@@ -13,9 +12,9 @@ from agent.cli.client import Document
 from agent.cli.exits import WrongUsage
 from agent.cli.options import json_option, print_json
 from agent.cli.text import plain
+from agent.holed import pieces
 
 STDIN = "-"
-PIECE_BYTES = 1 << 20
 
 
 @click.command(short_help="Read a server's log, offline: steps, facts, root cause.")
@@ -47,17 +46,11 @@ def _story(file: str, family: str | None) -> Document:
         raise WrongUsage(f"no family is named {family!r}. There are: {', '.join(FAMILIES)}")
     try:
         if file == STDIN:
-            return {"file": file, **explained(_pieces(sys.stdin.buffer), FAMILIES.get(family or ""))}
+            return {"file": file, **explained(pieces(sys.stdin.buffer), FAMILIES.get(family or ""))}
         with Path(file).open("rb") as log:
-            return {"file": file, **explained(_pieces(log), FAMILIES.get(family or ""))}
+            return {"file": file, **explained(pieces(log), FAMILIES.get(family or ""))}
     except OSError as error:
         raise WrongUsage(f"cannot read {file}: {error.strerror}") from error
-
-
-def _pieces(log: BinaryIO) -> Iterator[bytes]:
-    """A log may be larger than the memory."""
-    while piece := log.read(PIECE_BYTES):
-        yield piece
 
 
 def _lines(story: Document) -> Iterator[str]:

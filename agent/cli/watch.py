@@ -6,35 +6,61 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
 
 from agent.cli import words
 from agent.cli.client import Client, Document
-from agent.cli.exits import Unreachable
+from agent.cli.event_stream import Event
+from agent.cli.exits import Away
 from agent.cli.options import print_json_line
 from agent.cli.text import plain, utc_now
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-POLL_S = 0.25
+RECONNECT_S = 0.25
+DRAWS_PER_S = 4  # the age of a stage counts in seconds
 BAR_WIDTH = 20  # characters
 PERCENT_GRAIN = 10  # in a pipe, progress is worth a line only so often
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one poll saw: `/status`, or why there is none."""
+    """What there is to see after an event. With neither a document nor a reason, the agent is only there again."""
 
-    document: Document | None
-    gone: str | None = None
+    document: Document | None = None  # `/status`
+    gone: str | None = None  # why no agent is there
+    missed: str | None = None  # why some changes before this look were not seen
+
+
+@dataclass(slots=True)
+class Picture:
+    """`/status`, put together from events."""
+
+    about: Document | None = None
+    servers: dict[str, Document] = field(default_factory=dict)
+
+    def take(self, event: Event) -> None:
+        """Bring it up to date."""
+        if event.kind == "status":
+            self.about = event.data
+        elif event.kind == "server":
+            self.servers[event.data["name"]] = event.data
+        elif event.kind == "missed":
+            self.about, self.servers = None, {}
+
+    def document(self) -> Document | None:
+        """None while parts of it have not come yet."""
+        if self.about is None or not all(name in self.servers for name in self.about["servers"]):
+            return None
+        return {**self.about, "servers": [self.servers[name] for name in self.about["servers"]]}
 
 
 def watch(agent: Client, as_json: bool) -> None:
-    """Show the status until Ctrl-C. Unreachable if no agent answers the first time."""
+    """Show the status until Ctrl-C. Away if no agent answers the first time."""
     if as_json:
         _print_documents(agent)
     elif sys.stdout.isatty():
@@ -44,43 +70,42 @@ def watch(agent: Client, as_json: bool) -> None:
 
 
 def _looks(agent: Client) -> Iterator[Look]:
-    """A look every POLL_S, without end. An agent that goes away is waited for."""
-    yield Look(agent.status())
+    """A look at each event, without end. An agent that goes away is waited for, and asked for what was missed."""
+    picture, last_id, missed = Picture(), "", None
     while True:
-        time.sleep(POLL_S)
         try:
-            yield Look(agent.status())
-        except Unreachable as fault:
-            yield Look(None, fault.message.splitlines()[0])
+            for event in agent.events(last_id):
+                if event.kind == "open":
+                    yield Look()  # whether the picture still holds, only the next event can tell
+                    continue
+                last_id = event.id or last_id
+                picture.take(event)
+                missed = event.data["why"] if event.kind == "missed" else missed
+                if (document := picture.document()) is not None:
+                    yield Look(document, missed=missed)
+                    missed = None
+        except Away as fault:
+            if not last_id:
+                raise
+            yield Look(gone=fault.message.splitlines()[0])
+        time.sleep(RECONNECT_S)
 
 
 def _print_documents(agent: Client) -> None:
-    """`/status`, one document a line, at each change."""
+    """`/status`, one document a line, at each change; of the agent itself on stderr."""
     seen: object = None
-    for look in _looks(agent):
-        news = _news(look)
-        if news == seen:
-            continue
-        seen = news
-        if look.document is None:
-            click.echo(f"gpuagent: the agent is gone: {look.gone}", err=True)
-        else:
+    for look in _told(agent, err=True):
+        if look.document is not None and _news(look.document) != seen:
+            seen = _news(look.document)
             print_json_line(look.document)
 
 
 def _print_changes(agent: Client) -> None:
     """A line for each server that changed, and for the agent when it goes or comes."""
     seen: dict[str, object] = {}
-    gone = False
-    for look in _looks(agent):
+    for look in _told(agent, err=False):
         if look.document is None:
-            if not gone:
-                click.echo(f"the agent is gone: {look.gone}")
-            gone = True
             continue
-        if gone:
-            click.echo("the agent is back")
-        gone = False
         for server in look.document["servers"]:
             if seen.get(server["name"]) != _grain(server):
                 seen[server["name"]] = _grain(server)
@@ -91,11 +116,23 @@ def _print_changes(agent: Client) -> None:
             click.echo(f"degraded: {', '.join(degraded) or 'no more'}")
 
 
-def _news(look: Look) -> object:
-    """What must differ for a look to be worth a line."""
-    if look.document is None:
-        return None
-    return [_grain(server) for server in look.document["servers"]], look.document["degraded"]
+def _told(agent: Client, err: bool) -> Iterator[Look]:
+    """The looks; says when the agent goes and comes, and when changes were not seen."""
+    gone, who = False, "gpuagent: " if err else ""
+    for look in _looks(agent):
+        if look.gone is not None and not gone:
+            click.echo(f"{who}the agent is gone: {look.gone}", err=err)
+        if look.gone is None and gone:
+            click.echo(f"{who}the agent is back", err=err)
+        gone = look.gone is not None
+        if look.missed is not None:
+            click.echo(f"{who}some changes were not seen: {plain(look.missed)}", err=err)
+        yield look
+
+
+def _news(document: Document) -> object:
+    """What must differ for `/status` to be worth a line."""
+    return [_grain(server) for server in document["servers"]], document["degraded"]
 
 
 def _grain(server: Document) -> object:
@@ -116,10 +153,11 @@ def _draw(agent: Client) -> None:
     # Live hides the cursor; an end by SIGTERM must bring it back, so it ends like any other.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     last: Document = {"servers": [], "degraded": []}
-    with Live(auto_refresh=False) as live:
+    gone: str | None = None
+    # Drawn by a clock: the age of a stage grows without an event, and a burst of events is no reason to flicker.
+    with Live(get_renderable=lambda: _picture(last, gone), refresh_per_second=DRAWS_PER_S):
         for look in _looks(agent):
-            last = look.document or last
-            live.update(_picture(last, look.gone), refresh=True)
+            last, gone = look.document or last, look.gone
 
 
 def _picture(document: Document, gone: str | None) -> RenderableType:

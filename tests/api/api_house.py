@@ -48,7 +48,8 @@ def document(name: str, stage: str, **changes: object) -> dict[str, Any]:
 
 def page(name: str = "demo", stage: str = "starting", log: Path | None = None, **changes: Any) -> ServerPage:
     """A page; what may not be public carries the canary."""
-    flags = {key: changes.pop(key, default) for key, default in (("wanted", True), ("dead", False), ("stalled", False))}
+    defaults = {"wanted": True, "dead": False, "stalled": False, "ending": False}
+    flags = {key: changes.pop(key, default) for key, default in defaults.items()}
     public = document(name, stage, **changes)
     full = {**public, "tail": [f"token {CANARY}"]}
     return ServerPage(
@@ -58,9 +59,13 @@ def page(name: str = "demo", stage: str = "starting", log: Path | None = None, *
 
 def status(pages: tuple[ServerPage, ...], full: bool) -> bytes:
     """GET /status."""
-    servers = [json.loads(each.full if full else each.public) for each in pages]
+    return about([json.loads(each.full if full else each.public) for each in pages], [])
+
+
+def about(servers: list[Any], degraded: list[str]) -> bytes:
+    """GET /status with these documents, or the event `status` with these names."""
     agent = {"version": "0.1.0", "pid": 1, "since": "2026-01-02T03:04:05Z", "mode": "embedded"}
-    rest = {"gpus": {"state": "not-looked-at", "devices": []}, "holds": [], "degraded": []}
+    rest = {"gpus": {"state": "not-looked-at", "devices": []}, "holds": [], "degraded": degraded}
     host = {"name": "host", "boot_id": "0a"}
     return json.dumps({"agent": agent, "host": host, "servers": servers, **rest}).encode()
 
@@ -73,6 +78,8 @@ class House:
     socket: Path
     thread: ApiThread
     asked: list[tuple[str, Ask, bool]] = field(default_factory=list)
+    backs: list[bool] = field(default_factory=list)  # of each, whether it was to come back
+    degraded: list[str] = field(default_factory=list)
     answer: Callable[[Future[str | None]], None] = lambda future: future.set_result(None)
 
     def publish(self, *pages: ServerPage) -> Snapshot:
@@ -82,13 +89,15 @@ class House:
             servers={each.name: each for each in pages},
             full=status(pages, True),
             public=status(pages, False),
+            about=about([each.name for each in pages], self.degraded),
         )
         self.board.publish(snapshot)
         return snapshot
 
-    def ask(self, name: str, ask: Ask, gpu_check: bool) -> Future[str | None]:
+    def ask(self, name: str, ask: Ask, gpu_check: bool = True, back: bool = False) -> Future[str | None]:
         """As the loop does, but in this thread."""
         self.asked.append((name, ask, gpu_check))
+        self.backs.append(back)
         future: Future[str | None] = Future()
         self.answer(future)
         return future
@@ -123,7 +132,7 @@ def running(folder: Path) -> Iterator[House]:
     board = Board()
     socket = folder / "run" / "api.sock"
     built: list[House] = []
-    app = build(board, lambda *asked: built[0].ask(*asked), "0.1.0", socket)
+    app = build(board, lambda *asked, **how: built[0].ask(*asked, **how), "0.1.0", socket)
     built.append(House(board, socket, ApiThread(app, ("127.0.0.1", 0), socket)))
     built[0].thread.start()
     yield built[0]

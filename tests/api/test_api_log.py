@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from agent.api.stream import LINE_BYTES, TAIL_BYTES, Tail, WholeLines, read_on, read_tail
+from agent.holed import Cursor
 from tests.api.api_house import CANARY, House, busy, eventually, page
 
 
@@ -53,7 +54,7 @@ def test_a_line_longer_than_what_is_read_is_not_shown_in_half(log: Path) -> None
 
 
 def test_a_log_that_was_removed_has_nothing_more(log: Path) -> None:
-    assert read_on(log, 10) == b""
+    assert read_on(log, Cursor(10)) == b""
 
 
 # -- whole lines -----------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_a_wrong_parameter_is_a_422_problem_that_names_it(
     assert [fault["where"] for fault in faults] == [where]
 
 
-@pytest.mark.parametrize("verb", list(Ask))
+@pytest.mark.parametrize("verb", [Ask.START, Ask.STOP, Ask.RESTART])
 def test_a_change_is_answered_with_the_document_as_it_is_after_the_save(
     house: House, local: httpx2.Client, verb: Ask
 ) -> None:
@@ -207,4 +207,25 @@ def test_while_the_agent_ends_reading_goes_on_and_changes_do_not(house: House, l
     ):
         assert answer.status_code == 503
         assert "ending" in str(problem(answer)["detail"])
+    assert house.asked == []
+
+
+@pytest.mark.parametrize(("body", "back"), [({"to": "b"}, False), ({"to": "b", "back": True}, True)])
+def test_a_switch_asks_for_the_server_that_is_wanted_and_answers_with_its_document(
+    house: House, local: httpx2.Client, body: dict[str, object], back: bool
+) -> None:
+    house.publish(page("a"), page("b", "down"))
+    answer = local.post("/switch", json=body)
+    assert (answer.status_code, answer.json()["name"]) == (200, "b")
+    assert (house.asked, house.backs) == ([("b", Ask.SWITCH, True)], [back])
+
+
+@pytest.mark.parametrize(("body", "status"), [({"to": "nobody"}, 404), ({}, 422), ({"to": "a", "back": "yes"}, 422)])
+def test_a_switch_to_what_is_not_there_or_not_said_asks_nothing(
+    house: House, local: httpx2.Client, body: dict[str, object], status: int
+) -> None:
+    house.publish(page("a"))
+    answer = local.post("/switch", json=body)
+    assert answer.status_code == status
+    problem(answer)
     assert house.asked == []

@@ -112,6 +112,18 @@ def test_the_end_of_the_agent_ends_a_wait(house: House, begin: Begin) -> None:
     assert wait.result(60).status_code == 503
 
 
+def test_that_the_agent_takes_the_server_with_it_is_no_word_about_the_server(house: House, begin: Begin) -> None:
+    house.publish(page("demo", "starting"))
+    wait = begin("")
+    house.publish(page("demo", "stopping", wanted=False, ending=True))
+    assert wait.result(60).status_code == 503
+
+
+def test_a_server_that_died_while_the_agent_ends_has_died_nevertheless(house: House, tcp: httpx2.Client) -> None:
+    house.publish(page("demo", "stopping", wanted=False, ending=True, dead=True, cause=CAUSE))
+    assert tcp.get("/servers/demo/wait").status_code == 409
+
+
 def test_a_client_that_leaves_is_waited_for_no_more(house: House) -> None:
     house.publish(page("demo", "starting"))
     with socket.create_connection(("127.0.0.1", house.thread.port or 0), timeout=60) as client:

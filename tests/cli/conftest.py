@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli import gpuagent
+from tests.cli.api_house import House
 from tests.cli.fake_agent import FakeAgent, listening
 
 Call = Callable[..., Result]
@@ -32,6 +33,18 @@ def fake(socket: Path) -> Iterator[FakeAgent]:
     """A fake agent with one ready server, "demo"."""
     with listening(FakeAgent(socket)) as agent:
         yield agent
+
+
+@pytest.fixture
+def house(socket: Path, tmp_path: Path) -> Iterator[House]:
+    """The real API, with a log of three lines."""
+    log = tmp_path / "server.log"
+    log.write_bytes(b"one\ntwo\nthree\n")
+    house = House(socket, log)
+    house.come()
+    yield house
+    house.board.close()
+    house.leave()
 
 
 @pytest.fixture

@@ -79,6 +79,8 @@ class FakeAgent:
     log: Iterable[bytes] = (b"one\n", b"two\n")
     asked: list[tuple[str, bytes]] = field(default_factory=list)  # "METHOD /path?query", body
     on_request: Callable[[str], None] = lambda _request: None
+    run: str = "0a"  # begins the ids of its events
+    gone: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, method: str, path: str) -> tuple[int, Document | bytes]:
         """Status and body, as the real one would."""
@@ -98,6 +100,25 @@ class FakeAgent:
         if found is None:
             return problem(404, f"no server {name}", known=[each["name"] for each in self.servers])
         return self._of_server(found, rest)
+
+    def events(self, last_id: str) -> Iterator[bytes]:
+        """`/events`: what `servers` and `degraded` become, until it is gone. It keeps nothing for who comes back."""
+        if last_id:
+            yield b'event: missed\ndata: {"reason": "too-old", "why": "too much has changed since"}\n\n'
+        sent: dict[str, str] = {}
+        number = 0
+        while not self.gone.is_set():
+            status = self.answer("GET", "/status")[1]
+            assert isinstance(status, dict)
+            names = [each["name"] for each in self.servers]
+            for name, document in [("", status | {"servers": names}), *zip(names, status["servers"], strict=True)]:
+                text = json.dumps(document)
+                if sent.get(name) != text:
+                    sent[name], number = text, number + 1
+                    kind = "server" if name else "status"
+                    yield f"id: {self.run}-{number}\nevent: {kind}\ndata: {text}\n\n".encode()
+            self.gone.wait(0.01)
+            yield b": alive\n\n"
 
     def _of_server(self, found: Document, rest: list[str]) -> tuple[int, Document | bytes]:
         if rest == ["stage"]:
@@ -126,19 +147,26 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.agent.asked.append((f"{method} {self.path}", body))
         self.agent.on_request(f"{method} {self.path}")
-        path = self.path.partition("?")[0]
-        status, answer = self.agent.answer(method, path)
-        self.send_response(status)
-        if path.endswith("/log") and status == 200:
-            self.end_headers()
-            for piece in self.agent.log:
-                self.wfile.write(piece)
-                self.wfile.flush()
+        path, _, query = self.path.partition("?")
+        if path == "/events" and f"GET {path}" not in self.agent.special:
+            self._stream(self.agent.events(query.partition("=")[2]))
             return
+        status, answer = self.agent.answer(method, path)
+        if path.endswith("/log") and status == 200:
+            self._stream(self.agent.log)
+            return
+        self.send_response(status)
         payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
+
+    def _stream(self, pieces: Iterable[bytes]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(piece)
+            self.wfile.flush()
 
 
 class _Server(ThreadingMixIn, UnixStreamServer):
@@ -159,6 +187,7 @@ def listening(agent: FakeAgent) -> Iterator[FakeAgent]:
         try:
             yield agent
         finally:
+            agent.gone.set()
             listener.shutdown()
             thread.join()
             agent.socket.unlink(missing_ok=True)

@@ -123,6 +123,24 @@ def test_a_timeout_that_is_none_is_wrong_usage(call: Call, fake: FakeAgent, time
     assert call("wait", f"--timeout={timeout}").exit_code == 2
 
 
-def test_an_agent_that_ends_while_we_wait_is_unreachable(call: Call, fake: FakeAgent) -> None:
+def test_an_agent_that_ends_for_as_long_as_we_wait_is_unreachable(call: Call, fake: FakeAgent) -> None:
     fake.special["GET /servers/demo/wait"] = problem(503, "the agent is ending")
-    assert call("wait").exit_code == 6
+    result = call("wait", "--timeout", "0.6")
+    assert (result.exit_code, result.stdout) == (6, "")
+    first = "gpuagent: the agent is ending (HTTP 503); waiting for it to come back\n"
+    assert result.stderr == first + "gpuagent: the agent is ending (HTTP 503)\n"
+
+
+@pytest.mark.parametrize(("options", "back"), [([], False), (["--back"], True)])
+def test_a_switch_says_to_which_server_and_whether_to_come_back(
+    call: Call, fake: FakeAgent, options: list[str], back: bool
+) -> None:
+    fake.special["POST /switch"] = (200, server("b"))
+    result = call("switch", "b", *options)
+    assert (result.stdout, result.exit_code) == ("b: ready: it answers\n", 0)
+    assert json.loads(fake.asked[-1][1]) == {"to": "b", "back": back}
+
+
+def test_a_switch_that_is_refused_is_exit_7(call: Call, fake: FakeAgent) -> None:
+    fake.special["POST /switch"] = problem(409, "the want could not be saved: disk full")
+    assert call("switch", "b").exit_code == 7

@@ -79,15 +79,15 @@ def test_watch_in_a_pipe_prints_a_line_a_change(start: Start, fake: FakeAgent) -
     assert interrupted(process) == (130, "")
 
 
-def test_watch_prints_no_line_while_nothing_changes(start: Start, fake: FakeAgent) -> None:
-    looks = threading.Semaphore(0)
-    fake.on_request = lambda _request: looks.release()
+def test_watch_prints_no_line_while_only_a_number_counts(start: Start, fake: FakeAgent) -> None:
+    measured = {"stage": "starting", "step": "loading-weights"}
+    fake.servers = [server(**measured, progress=0.31, why="31 %")]
     process = start("status", "--watch")
-    assert line_of(process).startswith("demo  ready")
-    for _ in range(4):
-        assert looks.acquire(timeout=DEADLINE_S)
-    fake.servers = [server(stage="stopping")]
-    assert line_of(process).startswith("demo  stopping")
+    assert "31 %" in line_of(process)
+    for percent in range(32, 40):
+        fake.servers = [server(**measured, progress=percent / 100, why=f"{percent} %")]
+    fake.servers = [server(**measured, progress=0.4, why="40 %")]
+    assert line_of(process).endswith("40 %\n")
 
 
 def test_watch_says_when_the_agent_goes_and_when_it_comes_back(start: Start, socket: Path) -> None:
@@ -95,8 +95,10 @@ def test_watch_says_when_the_agent_goes_and_when_it_comes_back(start: Start, soc
         process = start("status", "--watch")
         assert line_of(process).startswith("demo  ready")
     assert line_of(process).startswith("the agent is gone: ")
-    with listening(FakeAgent(socket)):
+    with listening(FakeAgent(socket, [server(stage="starting")])):
         assert line_of(process) == "the agent is back\n"
+        assert line_of(process) == "some changes were not seen: too much has changed since\n"
+        assert line_of(process).startswith("demo  starting")
 
 
 def test_watch_as_json_prints_a_document_a_change(start: Start, fake: FakeAgent) -> None:

@@ -3,68 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
-import pytest
-
-from agent.api.app import build
 from agent.api.schema import ProblemDocument, ServerDocument, StatusDocument
-from agent.api.serve import ApiThread
-from agent.board import Board, ServerPage, Snapshot
 from agent.core.model import Ask
+from tests.cli.api_house import House
 from tests.cli.conftest import Call
-from tests.cli.fake_agent import Document, FakeAgent, failed, problem, server
-
-
-class House:
-    """The API around a board that the test writes on. `refusal`: the loop's answer to a change."""
-
-    def __init__(self, log: Path) -> None:
-        self.board = Board()
-        self.log = log
-        self.refusal: str | None = None
-        self.asked: list[tuple[str, Ask, bool]] = []
-        self._version = 0
-
-    def show(self, document: Document) -> None:
-        """Let the board show this one server."""
-        self._version += 1
-        full = json.dumps(document).encode()
-        page = ServerPage(
-            name=document["name"],
-            stage=document["stage"],
-            wanted=document["want"] == "up",
-            dead=document["stage"] == "failed",
-            stalled=document["stalled"],
-            log=self.log,
-            full=full,
-            public=full,
-        )
-        status = FakeAgent(Path(), [document]).answer("GET", "/status")[1]
-        body = json.dumps(status).encode()
-        snapshot = Snapshot(version=self._version, servers={page.name: page}, full=body, public=body)
-        self.board.publish(snapshot)
-
-    def ask(self, name: str, ask: Ask, gpu_check: bool) -> Future[str | None]:
-        """The loop, as the API sees it."""
-        self.asked.append((name, ask, gpu_check))
-        answer: Future[str | None] = Future()
-        answer.set_result(self.refusal)
-        return answer
-
-
-@pytest.fixture
-def house(socket: Path, tmp_path: Path) -> Iterator[House]:
-    log = tmp_path / "server.log"
-    log.write_bytes(b"one\ntwo\nthree\n")
-    house = House(log)
-    api = ApiThread(build(house.board, house.ask, "0", socket), None, socket)
-    api.start()
-    yield house
-    house.board.close()
-    api.stop(10.0)
+from tests.cli.fake_agent import FakeAgent, failed, problem, server
 
 
 def test_every_command_that_reads_understands_the_real_api(call: Call, house: House) -> None:

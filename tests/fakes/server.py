@@ -41,6 +41,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--zombie", action="store_true", help="start a child that ends and is never waited for")
     parser.add_argument("--title", help="the command name in /proc, at most 15 bytes")
     parser.add_argument("--print", dest="texts", nargs="*", default=[], metavar="TEXT", help="lines for the log")
+    parser.add_argument("--lines-per-s", type=int, default=0, help="then print lines of 120 bytes, so many a second")
     return parser.parse_args()
 
 
@@ -120,6 +121,19 @@ def serve(options: argparse.Namespace, loaded: threading.Event) -> None:
     server.serve_forever()
 
 
+STORM_LINE = "0.12.345.678 I srv  log_server_r: done request: POST /v1/completions 127.0.0.1 200".ljust(119, ".") + "\n"
+
+
+def storm(lines_per_s: int) -> None:
+    """Write to the log for ever; what could not be written in time is made up for."""
+    began, written = time.monotonic(), 0
+    while True:
+        due = int((time.monotonic() - began) * lines_per_s) - written
+        os.write(1, STORM_LINE.encode() * due)
+        written += due
+        time.sleep(0.01)
+
+
 def main() -> None:
     options = arguments()
     if options.ignore_term:
@@ -139,6 +153,8 @@ def main() -> None:
     threading.Timer(options.load_s, loaded.set).start()
     if options.port is not None:
         threading.Thread(target=serve, args=(options, loaded), daemon=True).start()
+    if options.lines_per_s:
+        threading.Thread(target=storm, args=(options.lines_per_s,), daemon=True).start()
     print("up", flush=True)
     time.sleep(600 if options.die_after is None else options.die_after)
     if options.die_signal:
