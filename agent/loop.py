@@ -39,7 +39,7 @@ from agent.records import Records
 from agent.roster import Defined, Roster
 from agent.view import Document, Face, Shown, dump, show, status
 
-BEAT_S = 0.5
+BEAT_S = 1.0
 UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING})
 """Stages of an attempt that has no log yet: the last attempt's lines would mislead."""
 SLACK_S = 30.0
@@ -67,7 +67,7 @@ class Loop:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
         `more_faults`: what does not work beside the servers.
-        `on_beat` is called twice a second with the sentence of the moment, from the loop itself.
+        `on_beat` is called once a second with the sentence of the moment, from the loop itself.
         """
         self._store = store
         self._records = records

@@ -111,6 +111,10 @@ class Log(Protocol):
     def found(self) -> bool:
         """Whether a read has found a file."""
 
+    @property
+    def behind(self) -> int:
+        """Bytes that were there, and not read, as of the last read."""
+
     def read(self) -> bytes:
         """What has come since the last call, at most 1 MiB; b"" when there is nothing new. Never blocks for long."""
 

@@ -120,7 +120,11 @@ class Lines:
 
     @property
     def found(self) -> bool:
-        return self._world.written is not None
+        return True
+
+    @property
+    def behind(self) -> int:
+        return len(self._world.written) - self._at
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -246,11 +250,11 @@ class Bench:
         """As every face shows it."""
         return self.board.read().servers[name].stage
 
-    async def until_launched(self, times: int) -> None:
-        """Wait until the only server has been launched so many times, and is starting."""
+    async def until_launched(self, times: int, name: str = "one") -> None:
+        """Wait until a server has been launched so many times, and is starting."""
         end = asyncio.get_running_loop().time() + PATIENCE_S
-        while len(self.world.launched) < times or self.stage() != "starting":
-            assert asyncio.get_running_loop().time() < end, f"launched {len(self.world.launched)} times"
+        while len(self.worlds[name].launched) < times or self.stage(name) != "starting":
+            assert asyncio.get_running_loop().time() < end, f"launched {len(self.worlds[name].launched)} times"
             await asyncio.sleep(0.01)
 
     async def until(self, stage: str, name: str = "one") -> None:

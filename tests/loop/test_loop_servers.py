@@ -51,8 +51,7 @@ async def test_a_switch_returns_to_the_one_that_gave_way_when_the_new_one_fails(
         bench.worlds["one"].health = Health.OK
         await bench.until("ready", "one")
         assert await bench.ask(Ask.SWITCH, "two", back=True) is None
-        while bench.worlds["two"].invocation is None:
-            await asyncio.sleep(0.01)
+        await bench.until_launched(1, "two")
         bench.worlds["two"].written = b"server: error: unrecognized arguments: --x\n"  # no attempt can mend that
         bench.worlds["two"].end(Exit(code=2))
         await bench.until("starting", "one")
