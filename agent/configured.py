@@ -73,6 +73,12 @@ def _defined(
     definitions: Mapping[str, Definition], config: Config, open_edges: Open, hide: Callable[[str], str]
 ) -> dict[str, Defined]:
     return {
-        name: Defined(each.policy, each.url, each.digest, partial(open_edges, each, config, hide))
+        name: Defined(
+            policy=each.policy,
+            url=each.url,
+            digest=each.digest,
+            source=config.servers[name],
+            open=partial(open_edges, each, config, hide),
+        )
         for name, each in definitions.items()
     }

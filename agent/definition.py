@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -59,6 +61,7 @@ class Definition:
     health_path: str
     files: tuple[Path, ...]  # models: must be there and readable
     policy: Policy
+    digest: str  # of what is launched: starts of the same one can be compared
 
     @property
     def url(self) -> str:
@@ -96,7 +99,21 @@ def _define(name: str, server: ServerConfig, overlaps: frozenset[str]) -> Defini
         health_path=server.health_path or family.health_path,
         files=_files(server, family),
         policy=_policy(name, server, family, gpus, overlaps),
+        digest=_digest(server, gpus),
     )
+
+
+def _digest(server: ServerConfig, gpus: tuple[str, ...]) -> str:
+    """The same as long as the same is launched; of environment_file its path counts, not what stands in it."""
+    launched = {
+        "command": server.command,
+        "environment": server.environment,
+        "environment_file": str(server.environment_file),
+        "gpus": gpus,
+        "working_dir": str(server.working_dir),
+    }
+    content = json.dumps(launched, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def _files(server: ServerConfig, family: Family) -> tuple[Path, ...]:
@@ -107,9 +124,7 @@ def _files(server: ServerConfig, family: Family) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(base / file for file in (*files, *server.model)))
 
 
-def _policy(
-    name: str, server: ServerConfig, family: Family, gpus: tuple[str, ...], overlaps: frozenset[str]
-) -> Policy:
+def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ...], overlaps: frozenset[str]) -> Policy:
     policy = Policy(
         name=name,
         gpus=gpus,

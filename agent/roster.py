@@ -16,16 +16,21 @@ from agent.worker import Worker
 
 @dataclass(frozen=True, slots=True)
 class Defined:
-    """A server as it is defined: what the loop needs of it. `open` makes its edges."""
+    """A server as it is defined: what the loop needs of it.
+
+    `digest`: of what is launched; starts of one digest are compared. `source`: all that the operator wrote, compared
+    with `==`. `open` makes its edges.
+    """
 
     policy: Policy
     url: str
     digest: str
+    source: object
     open: Callable[[], Outside]
 
     def same(self, other: Defined) -> bool:
         """Whether it makes no difference which of the two is in force."""
-        return (self.policy, self.url, self.digest) == (other.policy, other.url, other.digest)
+        return (self.policy, self.source) == (other.policy, other.source)
 
 
 @dataclass(slots=True)

@@ -63,6 +63,8 @@ class Timeline:
             self.rows.append(Row(stage, step, now_s, "", None))
         row = self.rows[-1]
         row.why, row.progress = plain(server["why"]), server["progress"]
+        if server["eta_s"] is not None:
+            row.why += f"; ready in about {server['eta_s']:.1f} s"
         return row
 
 

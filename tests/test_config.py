@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from agent.config import AgentConfig, RestartConfig, ServerConfig, load, read_environment_file
+from agent.config import AgentConfig, LogConfig, RestartConfig, ServerConfig, load, read_environment_file
 from agent.config.rules import address_of, port_of
 from agent.config.values import default_state_dir
 from agent.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "gpuagent.toml"
+TABLES = ("restart", "log")
+"""Keys of a server that are tables of their own in the example."""
 
 SMALL = """
 [servers.demo]
@@ -239,7 +241,7 @@ def test_the_port_comes_from_the_command_and_must_agree_with_the_key(tmp_path: P
     said = '[servers.x]\ncommand = ["llama-server", "--port", "{}"]\n'
     assert port_of(load(write(tmp_path, said.format(8081))).servers["x"]) == 8081
     (fault,) = faults(tmp_path, said.format("http"))
-    assert fault == "servers.x.command: --port in it is no port; give a number from 1 to 65535"
+    assert fault == "servers.x.command[2]: is no port (--port); give a number from 1 to 65535"
     (fault,) = faults(tmp_path, said.format(8081) + "port = 8082")
     assert fault.startswith("servers.x.port: is not the one in the command (--port 8081); give the same")
 
@@ -316,9 +318,9 @@ def uncommented(text: str) -> str:
 def test_the_example_is_valid_with_every_key_uncommented(tmp_path: Path) -> None:
     config = load(write(tmp_path, uncommented(EXAMPLE.read_text())))
     demo = config.servers["demo"]
-    for model, values in ((ServerConfig, demo), (RestartConfig, demo.restart)):
+    for model, values in ((ServerConfig, demo), (RestartConfig, demo.restart), (LogConfig, demo.log)):
         for key, field in model.model_fields.items():
-            if field.default not in (None, (), {}) and not field.is_required() and key != "restart":
+            if field.default not in (None, (), {}) and not field.is_required() and key not in TABLES:
                 assert getattr(values, key) == field.default, f"{key} is shown with its default"
     assert config.agent.listen == AgentConfig.model_fields["listen"].default
 
@@ -332,12 +334,14 @@ def test_the_example_has_every_key_and_no_other() -> None:
             keys.append(key[1])
 
     def keys_of(model: type[BaseModel]) -> list[str]:
-        return [key for key in model.model_fields if key != "restart"]
+        return [key for key in model.model_fields if key not in TABLES]
 
     assert tables == {
         "agent": keys_of(AgentConfig),
+        "servers.base": ["template"],
         "servers.demo": keys_of(ServerConfig),
         "servers.demo.restart": keys_of(RestartConfig),
+        "servers.demo.log": keys_of(LogConfig),
     }
 
 

@@ -30,6 +30,14 @@ class Table(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
+class LogConfig(Table):
+    """[servers.NAME.log]"""
+
+    max_mib: Annotated[int, Field(ge=1)] = 256  # of one attempt
+    keep_attempts: Annotated[int, Field(ge=0)] = 20  # earlier ones
+    keep_mib: Annotated[int, Field(ge=0)] = 1024  # of all earlier ones together
+
+
 class RestartConfig(Table):
     """[servers.NAME.restart]"""
 
@@ -40,9 +48,15 @@ class RestartConfig(Table):
 
 
 class ServerConfig(Table):
-    """[servers.NAME]. None: not said, so found from the command or the family."""
+    """[servers.NAME]. None: not said, so found from the command or the family.
 
+    In a Config, what it extends has gone into it, and `arguments` into `command`.
+    """
+
+    extends: str | None = None
+    template: bool = False
     command: Annotated[tuple[Text, ...], Field(strict=False, min_length=1), AfterValidator(values.command)]
+    arguments: Annotated[tuple[Text, ...], Field(strict=False)] = ()
     family: Annotated[str, AfterValidator(values.family)] | None = None
     working_dir: AbsolutePath | None = None
     environment: Annotated[dict[EnvironmentName, Text], Field(repr=False)] = {}  # may hold secrets
@@ -59,6 +73,7 @@ class ServerConfig(Table):
     stop_s: Seconds | None = None
     unhealthy_s: Seconds = _DEFAULT.unhealthy_s
     restart: RestartConfig = RestartConfig()
+    log: LogConfig = LogConfig()
 
 
 class AgentConfig(Table):

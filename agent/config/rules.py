@@ -78,11 +78,17 @@ def _port_told(server: ServerConfig) -> Iterator[tuple[Where, str]]:
     flags = family_of(server).port_flags
     said = flag_value(server.command, flags)
     if said is not None and _port(said) is None:
-        yield ("command",), f"{flags[0]} in it is no port; give a number from 1 to 65535"
+        yield ("command", _place(server, flags)), f"is no port ({flags[0]}); give a number from 1 to 65535"
     elif said is not None and server.port not in (None, _port(said)):
         yield ("port",), f"is not the one in the command ({flags[0]} {said}); give the same, or leave one out"
     elif port_of(server) is None:
         yield ("port",), "is missing, and the command does not tell it; give the port that the server listens on"
+
+
+def _place(server: ServerConfig, flags: tuple[str, ...]) -> int:
+    """Which word of the command holds the value that `flag_value` finds."""
+    words = server.command
+    return max(i for i in range(len(words)) if flag_value(words[: i + 1], flags) != flag_value(words[:i], flags))
 
 
 def _host_told(server: ServerConfig) -> Iterator[tuple[Where, str]]:

@@ -21,17 +21,28 @@ def present(state: State) -> bool:
 
 
 def claimed(state: State) -> bool:
-    """Whether a server is wanted, or is about to be: the change is being saved. Not booted yet: it may be."""
-    return not state.run or state.wanted or (state.proposed is not None and state.proposed.want is Want.UP)
+    """Whether a server is wanted, or is about to be: the change is being saved. Not booted yet: it may be.
+
+    One whose stop could not be saved would be wanted again after a crash.
+    """
+    about_to_be = state.proposed is not None and state.proposed.want is Want.UP
+    return not state.run or state.wanted or about_to_be or state.degraded
+
+
+def overlaps(name: str, policies: Mapping[str, Policy]) -> frozenset[str]:
+    """The servers that share something with this one: one that runs by an older definition knows it alone."""
+    return policies[name].overlaps | {other for other, policy in policies.items() if name in policy.overlaps}
 
 
 def neighbours(seen: Seen, states: Mapping[str, State], overlaps: Iterable[str]) -> Seen:
     """The look, with the servers that are in the way of this one."""
     near = {name: states[name] for name in overlaps if name in states}
+    asks = (max(state.saved.asks, state.proposed.asks if state.proposed else 0) for state in near.values())
     return replace(
         seen,
         neighbours=frozenset(name for name, state in near.items() if present(state)),
         wanted_neighbours=frozenset(name for name, state in near.items() if claimed(state)),
+        asks=max(asks, default=0),
     )
 
 
@@ -54,7 +65,7 @@ def advance(
     queue = [(name, event)]
     while queue:
         who, what = queue.pop(0)
-        what = _informed(what, now, policies[who])
+        what = _informed(who, what, now, policies)
         before = now[who]
         done = step(before, what, policies[who])
         now[who] = done.state
@@ -74,7 +85,7 @@ def _follows(at: float, states: Mapping[str, State]) -> Iterator[tuple[str, Even
         if not state.wanted or state.closing:
             continue
         for other in sorted(state.saved.over & states.keys()):
-            if states[other].wanted and _may_be_asked(states[other]):
+            if states[other].wanted and _may_be_asked(states[other]) and not _outdone(name, other, states):
                 yield other, Asked(at=at, ask=Ask.STOP, reason=f"switched to {name}")
         back = states.get(state.saved.back or "")
         if state.stage is Stage.FAILED and back is not None and not claimed(back) and _may_be_asked(back):
@@ -82,15 +93,21 @@ def _follows(at: float, states: Mapping[str, State]) -> Iterator[tuple[str, Even
             yield state.saved.back or "", Asked(at=at, ask=Ask.SWITCH, reason=f"switched back: {name} failed ({slug})")
 
 
+def _outdone(name: str, other: str, states: Mapping[str, State]) -> bool:
+    """Whether each of the two is to give way to the other, and the switch to the other is the later one."""
+    mine, theirs = states[name].saved, states[other].saved
+    return name in theirs.over and (theirs.asks, other) > (mine.asks, name)
+
+
 def _may_be_asked(state: State) -> bool:
     """Not before its boot, nor while another change is being saved, nor while none can be."""
     return bool(state.run) and state.pending is None and not state.closing and not state.degraded
 
 
-def _informed(event: Event, states: Mapping[str, State], policy: Policy) -> Event:
+def _informed(who: str, event: Event, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Event:
     """A look as it comes from outside knows nothing of the other servers."""
     if isinstance(event, Looked | Booted):
-        return replace(event, seen=neighbours(event.seen, states, policy.overlaps))
+        return replace(event, seen=neighbours(event.seen, states, overlaps(who, policies)))
     return event
 
 
@@ -99,7 +116,7 @@ def _touched(who: str, before: State, states: Mapping[str, State], policies: Map
     after = states[who]
     if present(before) == present(after) and claimed(before) == claimed(after):
         return []
-    return [name for name in sorted(policies) if who in policies[name].overlaps and name in states]
+    return [name for name in sorted(overlaps(who, policies)) if name in states]
 
 
 def _news(name: str, at: float, states: Mapping[str, State]) -> Looked:

@@ -97,7 +97,7 @@ class Saved:
     """What must survive a crash of the agent."""
 
     want: Want | None = None  # None: nobody has ever said
-    asks: int = 0  # changes that operators have asked for so far
+    asks: int = 0  # changes that operators have asked for so far; higher than those of who shares something with it
     gpu_check: bool = True  # False: the operator said --without-gpu-check
     attempt: int = 0  # launches since the operator asked, or since it last served for long
     failures: tuple[str, ...] = ()  # what ended the last attempts: equal ones in a row
@@ -106,6 +106,7 @@ class Saved:
     served: bool = False  # ... and it has been ready
     over: frozenset[str] = frozenset()  # servers that this one was switched to from: they give way to it
     back: str | None = None  # the one of them to return to when this one fails
+    gave_up: str | None = None  # FAILED after its attempts: the cause's slug
     holds: frozenset[str] = frozenset()  # units that we keep off
 
 
@@ -218,6 +219,7 @@ class Booted(Event):
     ready: float | None = None  # when it became ready first
     steps: tuple[tuple[Step, float], ...] = ()
     ended: Cause | None = None  # what the log says of a server that ended while no agent ran
+    same: bool | None = None  # whether its definition is the one of its last launch; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

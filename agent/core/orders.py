@@ -24,12 +24,24 @@ def ask(state: State, event: Asked, policy: Policy) -> Transition:
     """A change is asked for: save what it makes of the want. It takes effect, and is answered, once that is saved."""
     if refused := _refusal(state, event):
         return Transition(state, (Answer(event.id, refused),))
-    want = Want.DOWN if event.ask is Ask.STOP else Want.UP
-    gpu_check = event.gpu_check or event.ask is not Ask.START
-    over = state.seen.wanted_neighbours if event.ask is Ask.SWITCH else frozenset()
-    back = min(over) if event.back and over else None
-    proposed = Saved(want=want, asks=state.saved.asks + 1, gpu_check=gpu_check, over=over, back=back)
+    asks = max(state.saved.asks, state.seen.asks) + 1  # which of two switches is the later one, is told by it
+    proposed = replace(state.saved, asks=asks, gpu_check=_gpu_check(state, event))
+    match event.ask:
+        case Ask.STOP:
+            proposed = replace(proposed, want=Want.DOWN, over=frozenset(), back=None)
+        case Ask.SWITCH:
+            over = state.seen.wanted_neighbours
+            proposed = replace(proposed, want=Want.UP, over=over, back=min(over) if event.back and over else None)
+        case _:  # of a server that is wanted it changes nothing: who gives way to it still does
+            proposed = replace(proposed, want=Want.UP)
     return Transition(replace(state, pending=event, proposed=proposed))
+
+
+def _gpu_check(state: State, event: Asked) -> bool:
+    """A start says it anew; an operator's stop forgets it. Who gives way may come back, and as it was."""
+    if event.ask is Ask.START:
+        return event.gpu_check
+    return state.saved.gpu_check or (event.ask is Ask.STOP and not event.reason)
 
 
 def _refusal(state: State, event: Asked) -> str:
@@ -61,6 +73,7 @@ def intended(state: State) -> Saved:
         back=new.back,
         attempt=0,
         failures=(),
+        gave_up=None,
     )
 
 
@@ -74,7 +87,7 @@ def commit(state: State, event: Stored, policy: Policy) -> tuple[State, Asked | 
         return state, None, ()
     merged = intended(state)
     state = replace(state, pending=None, proposed=None)
-    if event.why is not None and proposed.want is Want.UP and not state.wanted:
+    if event.why is not None and proposed.want is Want.UP and not (state.wanted and proposed.over <= state.saved.over):
         state = replace(state, saved=replace(state.saved, asks=proposed.asks))  # no later change is taken for this one
         return state, None, (Answer(asked.id, f"the want could not be saved: {event.why}"),)
     return replace(state, saved=merged), asked, (Answer(asked.id),)

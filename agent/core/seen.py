@@ -124,5 +124,6 @@ class Seen:
     rivals: frozenset[str] = frozenset()  # units to keep off that are not off
     neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port
     wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
+    asks: int = 0  # the most that one of those that share something with it has been asked
     gpus: tuple[Gpu, ...] | None = None
     life: Life | None = None

@@ -85,6 +85,9 @@ def executable(program: str, search: str, working_dir: Path | None) -> Need | No
     """What the exec would refuse. `search`: the server's PATH."""
     if "/" in program:
         candidates = [Path(working_dir or "", program)]
+        if _closed(candidates[0]):
+            text = f"Not executable: a folder above {candidates[0]} may not be entered"
+            return _need("executable", "exec_not_executable", text, "Let the server's user enter each folder above it.")
     else:
         candidates = [Path(working_dir or "", place, program) for place in search.split(os.pathsep)]
     there = [path for path in candidates if os.path.exists(path)]  # pathlib's raises in a folder closed to us
@@ -97,6 +100,15 @@ def executable(program: str, search: str, working_dir: Path | None) -> Need | No
         return None
     remedy = "Make it executable (chmod +x) and its interpreter present, or correct `command`."
     return _need("executable", "exec_not_executable", faults[0], remedy)
+
+
+def _closed(path: Path) -> bool:
+    """Whether nobody but others can say if it is there: a folder above it may not be entered."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.EACCES
+    return False
 
 
 def _not_executable(path: Path) -> str | None:
@@ -124,7 +136,8 @@ def folder(path: Path) -> Need | None:
     is_dir = os.path.isdir(path)
     if is_dir and os.access(path, os.X_OK):
         return None
-    state = "may not be entered" if is_dir else "is not a folder" if os.path.exists(path) else "does not exist"
+    there = "is not a folder" if os.path.exists(path) else "does not exist"
+    state = "may not be entered" if is_dir or _closed(path) else there
     return _need("working_dir", "launch_failed", f"Working folder {path} {state}", "Correct `working_dir`, or make it.")
 
 
@@ -171,8 +184,8 @@ def _unreadable(path: Path, may_be_folder: bool) -> str | None:
 
 
 def log_folder(path: Path) -> Need | None:
-    """Writable, or possible to make: the nearest folder above that exists is what counts."""
-    nearest = next(one for one in (path.absolute(), *path.absolute().parents) if os.path.exists(one))
+    """Writable, or possible to make: the nearest thing above that exists, be it a dangling link, is what counts."""
+    nearest = next(one for one in (path.absolute(), *path.absolute().parents) if os.path.lexists(one))
     if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
         return None
     state = "is not writable" if nearest.is_dir() else "is not a folder"

@@ -17,6 +17,7 @@ from agent.edges.saved_json import NAME, from_json, to_json
 from agent.errors import EdgeError
 
 VERSION = 1
+LOCKED = "locked"  # slug of the EdgeError that means that another agent runs
 MAX_BYTES = 1 << 20  # a server takes some hundred bytes
 SAVE_LIMIT_S = 5.0
 
@@ -46,7 +47,7 @@ class StateFile:
     # -- lock ---------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Keep every other agent off this file while this process lives. EdgeError: another one has it."""
+        """Keep every other agent off this file while this process lives. EdgeError with slug LOCKED: one has it."""
         path = self._path.with_name(self._path.name + ".lock")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,8 @@ class StateFile:
         except BlockingIOError:
             holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
             os.close(fd)
-            raise EdgeError("store", f"lock {path}", f"another agent holds it (pid {holder or 'unknown'})") from None
+            why = f"another agent holds it (pid {holder or 'unknown'})"
+            raise EdgeError("store", f"lock {path}", why, LOCKED) from None
         except OSError as error:
             os.close(fd)
             raise EdgeError("store", f"lock {path}", error.strerror or str(error)) from error

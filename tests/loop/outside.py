@@ -222,10 +222,11 @@ class Bench:
         """The servers, as the loop takes them."""
         return {
             name: Defined(
-                replace(self.policies.get(name, self.policy), name=name),
-                "http://127.0.0.1:1",
-                self.digest,
-                partial(self._outside, world),
+                policy=replace(self.policies.get(name, self.policy), name=name),
+                url="http://127.0.0.1:1",
+                digest=self.digest,
+                source=self.digest,
+                open=partial(self._outside, world),
             )
             for name, world in self.worlds.items()
         }
