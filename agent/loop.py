@@ -143,12 +143,10 @@ class Loop:
 
     async def _end_servers(self) -> None:
         """End every server, whole tree, and wait until each is gone; what survives is named, not waited for."""
-        policies = self._roster.policies.values()
-        patience_s = max((sum(p.terms_s) + p.sweep_s + p.launch_s + 2 * p.kill_s for p in policies), default=0.0)
         for name in self._states:
             self._deliver(name, Closed(at=self._now()))
         try:
-            async with asyncio.timeout(patience_s + SLACK_S):
+            async with asyncio.timeout(self._roster.patience_s + SLACK_S):
                 await self._quiescent.wait()
                 await self._roster.drained()
         except TimeoutError:

@@ -22,6 +22,7 @@ class Tree:
     main: Process | None  # the first process, while it lives
     all: tuple[Process, ...]  # every live one, main included; zombies do not count
     unkillable: tuple[int, ...]  # pids in uninterruptible sleep
+    ending: tuple[int, ...]  # pids that are dead, while the kernel frees what they held
     invocation: str | None  # of main, or else of any of them
     life: Life
 

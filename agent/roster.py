@@ -69,6 +69,12 @@ class Roster:
         """Those in force."""
         return {name: member.defined.policy for name, member in self.members.items()}
 
+    @property
+    def patience_s(self) -> float:
+        """How long the most patient stop takes, to its last SIGKILL."""
+        stops = (sum(p.terms_s) + p.sweep_s + p.launch_s + 2 * p.kill_s for p in self.policies.values())
+        return max(stops, default=0.0)
+
     def add(self, name: str, defined: Defined) -> None:
         """One more server. Its tasks begin with `set_to_work`."""
         self._records.define(name, defined.digest)

@@ -30,6 +30,10 @@ class StartPages:
     public: tuple[bytes, ...] = ()
 
 
+OPEN = frozenset({"agent_away", "host_rebooted", "port_taken", "stalled", "start_limit", "unhealthy", "unkillable"})
+"""Causes whose text is ours, and names no file, argument or line: shown to anybody as it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Face:
     """What is shown of one server beside its State."""
@@ -53,7 +57,7 @@ class Shown:
 def show(name: str, state: State, face: Face, wall: Callable[[float], float]) -> Shown:
     """What is shown of one server. `wall`: monotonic -> Unix seconds."""
     full = _document(name, state, face, wall)
-    public = _public(full, state.cause)
+    public = _public(full, state)
     page = ServerPage(
         name=name,
         stage=state.stage,
@@ -93,11 +97,16 @@ def _document(name: str, state: State, face: Face, wall: Callable[[float], float
     }
 
 
-def _public(document: Document, cause: Cause | None) -> Document:
-    """The document without a word of the server's log: what anybody who reaches the TCP port may read."""
+def _public(document: Document, state: State) -> Document:
+    """The document without a word of the log and of the command: what anybody who reaches the TCP port may read."""
     shown = {**document, "tail": []}
-    if cause is not None and cause.quoted:
-        shown["cause"] = {**document["cause"], "text": _title(cause.slug)}
+    cause = state.cause
+    if cause is not None and cause.slug not in OPEN:
+        shown["cause"] = {**document["cause"], "text": _title(cause.slug), "remedy": _remedy(cause.slug)}
+        if state.blocked:
+            shown["why"] = _title(cause.slug)
+    if state.stage is Stage.WAITING and state.seen.needs:
+        shown["why"] = f"waiting for {', '.join(need.name for need in state.seen.needs)}"
     return shown
 
 
@@ -121,14 +130,19 @@ def show_start(start: Start, same_definition: bool) -> tuple[bytes, bytes]:
         "cause": {"slug": start.cause_slug, "text": start.cause_text} if start.cause_slug else None,
         "exit": _exit(start.exit),
     }
-    if start.cause_slug is None or not start.cause_quoted:
+    if start.cause_slug is None or start.cause_slug in OPEN:
         return (content := dump(full)), content
     return dump(full), dump({**full, "cause": {"slug": start.cause_slug, "text": _title(start.cause_slug)}})
 
 
 def _title(slug: str) -> str:
-    """What a cause means, without a word of the log."""
+    """What a cause means, in general words."""
     return CATALOG[slug].text if slug in CATALOG else CATALOG["unknown"].text
+
+
+def _remedy(slug: str) -> str:
+    """What to do about a cause, in general words."""
+    return CATALOG[slug].remedy if slug in CATALOG else CATALOG["unknown"].remedy
 
 
 def _round(seconds: float | None) -> float | None:

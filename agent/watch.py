@@ -27,7 +27,8 @@ from agent.core.model import (
 from agent.errors import EdgeError
 from agent.families import Family
 from agent.families.cause import find_cause
-from agent.families.reader import News, Reader
+from agent.families.reader import News
+from agent.log_reading import LAST_WORDS_BYTES, SLICE_BYTES, LogReading
 from agent.ports import Checks, Keeper, Log, Probe, Server, Tree
 
 LOOK_S: Mapping[Stage, float] = {
@@ -49,10 +50,6 @@ READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
 READ_ELSE_S = 2.0  # nobody waits for a step then, a death reads the rest at once, and each look costs 0.6 ms
 TELL_S = 0.2
 """Between two times that mere lines are told."""
-SLICE_BYTES = 16 * 1024
-"""Read in one go before the loop may do something else: 1 ms, and several when the API's thread wants the same core."""
-LAST_WORDS_BYTES = 4 * 1024 * 1024
-"""Read at most after the exit, before its cause is told."""
 BOOT_PROBE_S = 2.0
 """A server that runs when the agent starts: slower than this is not called ready at once."""
 AWAY_BYTES = 64 * 1024 * 1024
@@ -75,36 +72,6 @@ class Outside:
     open_log: Callable[[Path], Log]
     log_path: Callable[[str], Path]  # of an invocation
     redact: Callable[[str], str]
-
-
-class LogReading:
-    """The log of one attempt, as far as it is read."""
-
-    def __init__(self, invocation: str, log: Log, family: Family) -> None:
-        self.invocation = invocation
-        self.reader = Reader(family)
-        self._log = log
-        self._unread = b""
-
-    def read_some(self) -> News | None:
-        """Read the next slice; None: there is nothing new. EdgeError: it cannot be read."""
-        if not self._unread:
-            self._unread = self._log.read()
-        data, self._unread = self._unread[:SLICE_BYTES], self._unread[SLICE_BYTES:]
-        return self.reader.feed(data) if data else None
-
-    def end(self) -> News:
-        """Nothing more will come: what stands behind the last newline is a line too."""
-        return self.reader.close()
-
-    @property
-    def found(self) -> bool:
-        """Whether there is such a log."""
-        return self._log.found
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._log.close()
 
 
 class Watch:
@@ -200,6 +167,7 @@ class Watch:
             main=tree.main,
             invocation=tree.invocation,
             unkillable=tree.unkillable,
+            ending=tree.ending,
             life=tree.life,
             needs=needs,
         )
@@ -324,7 +292,11 @@ class Watch:
         self.follow(invocation)
         if (reading := self._reading) is None:
             return
-        self._catch_up(LAST_WORDS_BYTES)
+        try:
+            reading.jump_to_last_words()
+        except EdgeError as error:
+            self.faults["log"] = str(error)
+        self._catch_up(2 * LAST_WORDS_BYTES)  # what it wrote up to its end, though it wrote while we read
         self._tell_news(invocation, reading.end())
         cause = find_cause(self._outside.family, reading.reader, how)
         at = asyncio.get_running_loop().time()

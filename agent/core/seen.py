@@ -120,6 +120,7 @@ class Seen:
     main: Process | None = None  # its first process, while it lives
     invocation: str | None = None  # the attempt that the tree belongs to, as its own environment says
     unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
+    ending: tuple[int, ...] = ()  # pids of the tree that are dead, while the kernel frees what they held
     needs: tuple[Need, ...] | None = None
     rivals: frozenset[str] = frozenset()  # units to keep off that are not off
     neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port

@@ -14,6 +14,7 @@ from typing import ClassVar
 from agent.core.model import Exit, Process
 from agent.edges import processes, spawn
 from agent.edges.bounded import BoundedThread
+from agent.edges.early_end import EarlyEnd
 from agent.edges.server_tree import Found, ServerTree, mark_environment
 from agent.errors import EdgeError
 from agent.ports import Tree
@@ -65,6 +66,7 @@ class ChildServer:
         self._launching = False
         self._ended: str | None = None  # the last invocation whose end was told
         self._asked = False
+        self._early: EarlyEnd | None = None  # of the leader
         self._oom_kills: int | None = None  # of the host, as of the last look
         self._launcher = BoundedThread(spawn.EDGE)
         self._looker = BoundedThread(spawn.EDGE)
@@ -132,6 +134,8 @@ class ChildServer:
 
     def _watch(self, leader: Leader) -> None:
         self._leader = leader
+        self._early = EarlyEnd(leader.process, lambda status: self._tell_end(leader, self._exit_from(status)))
+        self._early.refresh()
         asyncio.get_running_loop().add_reader(leader.pidfd, self._on_end, leader)
 
     def _on_end(self, leader: Leader) -> None:
@@ -140,9 +144,24 @@ class ChildServer:
         os.close(leader.pidfd)
         self._unwaited.discard(leader.process.pid)
         self._leader = None
+        if self._early is not None:
+            self._early.close()
+            self._early = None
+        self._tell_end(leader, exit_)
+
+    def _tell_end(self, leader: Leader, how: Exit) -> None:
+        """Once: when all its threads have ended or, if that was not seen, when the kernel has freed its memory."""
+        if self._ended == leader.invocation:
+            return
         self._ended = leader.invocation
         if self._tell is not None:
-            self._tell(leader.invocation, exit_)
+            self._tell(leader.invocation, how)
+
+    def _exit_from(self, status: int) -> Exit:
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return Exit(code=code, oom=False, asked=self._asked)
+        return Exit(signal=-code, oom=self._for_memory(-code), asked=self._asked)
 
     def _exit_of(self, leader: Leader) -> Exit:
         if not leader.child:
@@ -172,11 +191,21 @@ class ChildServer:
         self._adopt(found)
         alive = tuple(one.process for one in found.members)
         leader = self._leader
-        main = leader.process if leader is not None and leader.process in alive else None
+        if self._early is not None:
+            self._early.refresh()
+        lives = leader is not None and leader.process in alive and leader.invocation != self._ended
+        main = leader.process if leader is not None and lives else None
         invocation = leader.invocation if leader is not None and main is not None else found.invocation
         if invocation is None and alive:
             invocation = self._ended
-        return Tree(main=main, all=alive, unkillable=found.unkillable, invocation=invocation, life=found.life)
+        return Tree(
+            main=main,
+            all=alive,
+            unkillable=found.unkillable,
+            ending=found.ending,
+            invocation=invocation,
+            life=found.life,
+        )
 
     def _find(self) -> Found:
         found = self._tree.find()

@@ -13,6 +13,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 STAT_BYTES = 4096  # a stat line has about 300
 KTHREADD = 2  # the parent of all kernel threads
+PF_EXITING = 0x4  # include/linux/sched.h: the thread runs no more of its program
 
 
 class Stat(NamedTuple):
@@ -28,6 +29,8 @@ class Stat(NamedTuple):
     threads: int
     started: int  # ticks since boot
     resident_pages: int
+    exiting: bool  # this thread of it
+    status: int  # as for wait(), once it is exiting; 0 also where we may not know it
 
     @property
     def process(self) -> Process:
@@ -56,6 +59,8 @@ def parse_stat(line: bytes) -> Stat:
         threads=int(rest[17]),
         started=int(rest[19]),
         resident_pages=int(rest[21]),
+        exiting=bool(int(rest[6]) & PF_EXITING),
+        status=int(rest[49]),
     )
 
 
@@ -104,6 +109,17 @@ def any_thread_in(pid: int, state: str) -> bool:
     except OSError:
         return False
     return any(one is not None and one.state == state for one in (stat(int(tid)) for tid in tids))
+
+
+def ending(one: Stat) -> bool:
+    """Whether no thread of it runs any more: it is dead, though the kernel may take long to free what it held."""
+    if not one.exiting:
+        return False
+    try:
+        tids = os.listdir(f"/proc/{one.pid}/task")
+    except OSError:
+        return True
+    return all(thread is None or thread.exiting for thread in (stat(int(tid)) for tid in tids))
 
 
 def untouchable(table: Mapping[int, Stat]) -> frozenset[int]:

@@ -10,7 +10,20 @@ from agent.core.model import Saved, Want
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 KEYS = frozenset(
-    {"want", "asks", "gpu_check", "attempt", "failures", "invocation", "running", "served", "over", "back", "holds"}
+    {
+        "want",
+        "asks",
+        "gpu_check",
+        "attempt",
+        "failures",
+        "invocation",
+        "running",
+        "served",
+        "over",
+        "back",
+        "gave_up",
+        "holds",
+    }
 )
 
 
@@ -27,6 +40,7 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "served": saved.served,
         "over": sorted(saved.over),
         "back": saved.back,
+        "gave_up": saved.gave_up,
         "holds": sorted(saved.holds),
     }
 
@@ -46,6 +60,7 @@ def from_json(value: object) -> tuple[Saved, list[str]]:
         served=_flag(value, "served", False),
         over=frozenset(_words(value, "over")),
         back=_text(value, "back"),
+        gave_up=_text(value, "gave_up"),
         holds=frozenset(_words(value, "holds")),
     )
     return saved, sorted(set(value) - KEYS)

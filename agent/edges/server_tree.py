@@ -42,6 +42,7 @@ class Found:
 
     members: tuple[Stat, ...]
     unkillable: tuple[int, ...]
+    ending: tuple[int, ...]  # dead, and being taken apart by the kernel
     invocation: str | None  # the one that the marks name; the newest, if several
     main: Process | None  # its first process, as far as the marks alone tell it
     orphans: tuple[Process, ...]  # zombies that this process has inherited and nobody waits for
@@ -82,6 +83,7 @@ class ServerTree:
         return Found(
             members=members,
             unkillable=tuple(one.pid for one in members if _stuck(one)),
+            ending=tuple(one.pid for one in members if processes.ending(one)),
             invocation=invocation,
             main=self._marked_main(members, invocation),
             orphans=tuple(one.process for one in table.values() if _inherited(one, table)),

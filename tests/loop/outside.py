@@ -71,7 +71,7 @@ class World:
         if self.blind:
             raise EdgeError("processes", "look", "no /proc")
         main = self.processes[0] if self.processes and self.invocation else None
-        return Tree(main, tuple(self.processes), (), self.invocation, Life(cpu_s=self.cpu_s))
+        return Tree(main, tuple(self.processes), (), (), self.invocation, Life(cpu_s=self.cpu_s))
 
     def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
         self._tell = tell
