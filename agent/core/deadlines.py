@@ -55,7 +55,8 @@ def late_health(state: State, event: Tick, policy: Policy) -> Transition:
 
     Nor does FOREIGN: a new attempt would find the same stranger on its port, or be as hard to prove ours.
     """
-    known = state.seen.tree is not None and event.at - state.life_at <= BUSY_S and state.health is not Health.FOREIGN
+    probed = state.health not in (None, Health.FOREIGN)
+    known = state.seen.tree is not None and event.at - state.life_at <= BUSY_S and probed
     if not known or busy(state, event.at):
         return Transition(replace(state, deadline=event.at + policy.unhealthy_s), (Look(),))
     why = f"stayed unhealthy for {event.at - state.since:.0f} s ({state.health})"

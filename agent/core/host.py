@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent.core.machine import step
-from agent.core.model import Ask, Asked, Booted, Effect, Event, Looked, Policy, Seen, Stage, State, Want
+from agent.core.model import Ask, Asked, Booted, Effect, Event, Looked, Policy, Reconfigured, Seen, Stage, State, Want
 
 PRESENT = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY, Stage.STOPPING})
 
@@ -29,7 +29,7 @@ def claimed(state: State) -> bool:
     return not state.run or state.wanted or about_to_be or state.degraded
 
 
-def overlaps(name: str, policies: Mapping[str, Policy]) -> frozenset[str]:
+def sharers(name: str, policies: Mapping[str, Policy]) -> frozenset[str]:
     """The servers that share something with this one: one that runs by an older definition knows it alone."""
     return policies[name].overlaps | {other for other, policy in policies.items() if name in policy.overlaps}
 
@@ -37,13 +37,17 @@ def overlaps(name: str, policies: Mapping[str, Policy]) -> frozenset[str]:
 def neighbours(seen: Seen, states: Mapping[str, State], overlaps: Iterable[str]) -> Seen:
     """The look, with the servers that are in the way of this one."""
     near = {name: states[name] for name in overlaps if name in states}
-    asks = (max(state.saved.asks, state.proposed.asks if state.proposed else 0) for state in near.values())
     return replace(
         seen,
         neighbours=frozenset(name for name, state in near.items() if present(state)),
         wanted_neighbours=frozenset(name for name, state in near.items() if claimed(state)),
-        asks=max(asks, default=0),
+        asks=max(map(_asks, near.values()), default=0),
     )
+
+
+def _asks(state: State) -> int:
+    """How much it has been asked, with what is being saved."""
+    return (state.proposed or state.saved).asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,13 @@ def advance(
         done = step(before, what, policies[who])
         now[who] = done.state
         taken.append(Taken(who, what, before, done.state, done.effects))
-        queue += [(other, _news(other, what.at, now)) for other in _touched(who, before, now, policies)]
+        queue += [(other, _news(other, what.at, now)) for other in _touched(who, what, before, now, policies)]
         if not queue:
-            queue += _follows(event.at, now)
+            queue += _follows(event.at, now, policies)
     return now, taken
 
 
-def _follows(at: float, states: Mapping[str, State]) -> Iterator[tuple[str, Event]]:
+def _follows(at: float, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Iterator[tuple[str, Event]]:
     """What a switch asks of the other servers: to give way, and to come back when the new one has failed.
 
     A level, not an edge: it stands in what is saved of the new server, so a crash between two saves loses nothing.
@@ -87,7 +91,8 @@ def _follows(at: float, states: Mapping[str, State]) -> Iterator[tuple[str, Even
         for other in sorted(state.saved.over & states.keys()):
             if states[other].wanted and _may_be_asked(states[other]) and not _outdone(name, other, states):
                 yield other, Asked(at=at, ask=Ask.STOP, reason=f"switched to {name}")
-        back = states.get(state.saved.back or "")
+        near = state.saved.back in sharers(name, policies)  # a newer configuration may let both run
+        back = states.get(state.saved.back or "") if near else None
         if state.stage is Stage.FAILED and back is not None and not claimed(back) and _may_be_asked(back):
             slug = state.cause.slug if state.cause else "unknown"
             yield state.saved.back or "", Asked(at=at, ask=Ask.SWITCH, reason=f"switched back: {name} failed ({slug})")
@@ -107,16 +112,20 @@ def _may_be_asked(state: State) -> bool:
 def _informed(who: str, event: Event, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Event:
     """A look as it comes from outside knows nothing of the other servers."""
     if isinstance(event, Looked | Booted):
-        return replace(event, seen=neighbours(event.seen, states, overlaps(who, policies)))
+        return replace(event, seen=neighbours(event.seen, states, sharers(who, policies)))
     return event
 
 
-def _touched(who: str, before: State, states: Mapping[str, State], policies: Mapping[str, Policy]) -> list[str]:
+def _touched(
+    who: str, event: Event, before: State, states: Mapping[str, State], policies: Mapping[str, Policy]
+) -> list[str]:
     """The servers for which this step changed who is in the way."""
+    if isinstance(event, Reconfigured):  # it may share something with others now
+        return sorted(states)
     after = states[who]
-    if present(before) == present(after) and claimed(before) == claimed(after):
+    if all(of(before) == of(after) for of in (present, claimed, _asks)):
         return []
-    return [name for name in sorted(overlaps(who, policies)) if name in states]
+    return [name for name in sorted(sharers(who, policies)) if name in states]
 
 
 def _news(name: str, at: float, states: Mapping[str, State]) -> Looked:

@@ -10,19 +10,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.core import gpus
-from agent.core.model import After, Cause, Exit, Need, Policy, Retry, Stage, State, Terminate, Transition
-from agent.core.moves import adopt, begin, block, clean_up, die, ended, fail, launch, rest, retry, stop, turn_off
+from agent.core.model import After, Cause, Exit, Need, Policy, Stage, State, Terminate, Transition
+from agent.core.moves import (
+    GONE,
+    adopt,
+    begin,
+    block,
+    clean_up,
+    count_anew,
+    die,
+    ended,
+    fail,
+    launch,
+    rest,
+    retry,
+    stop,
+    turn_off,
+)
 
 Level = Callable[[State, float, Policy], Transition | None]
 
 GONE_S = 1.0
 """How long looks must miss the first process before its exit counts as lost: the exit itself brings the evidence."""
-GONE = Cause(
-    slug="unknown",
-    text="its first process is gone, and nobody saw it end",
-    remedy="read the log",
-    retry=Retry.YES,
-)
 
 
 def fresh(state: State) -> bool:
@@ -50,7 +59,8 @@ def room(state: State, at: float, policy: Policy) -> Transition | None:
     if state.seen.tree:
         return _found(state, at, policy, After.AGAIN, None)
     if state.seen.needs is None:
-        return None
+        gone = not state.seen.neighbours
+        return None if gone else _stay(state, at, Stage.CLEARING, _in_the_way(state), policy)
     if any(not need.heals for need in state.seen.needs):
         return block(state, at)
     if state.seen.needs:
@@ -73,13 +83,18 @@ def _clear(state: State, at: float, policy: Policy) -> Transition | None:
     if new := state.seen.rivals - state.saved.holds:  # written down first: Stored lets them be turned off
         state = replace(state, saved=replace(state.saved, holds=state.saved.holds | new))
         return _stay(state, at, Stage.CLEARING, f"turning off {', '.join(sorted(new))}", policy) or Transition(state)
-    busy = [f"unit {unit}" for unit in sorted(state.seen.rivals)]
-    busy += [f"server {name}" for name in sorted(state.seen.neighbours)]
-    if busy:
-        return _stay(state, at, Stage.CLEARING, f"waiting for {', '.join(busy)} to be gone", policy)
+    if state.seen.rivals or state.seen.neighbours:
+        return _stay(state, at, Stage.CLEARING, _in_the_way(state), policy)
     if not verdict.free:
         return _stay(state, at, Stage.CLEARING, verdict.why, policy)
     return launch(state, at, policy)
+
+
+def _in_the_way(state: State) -> str:
+    """Who must be gone first."""
+    busy = [f"unit {unit}" for unit in sorted(state.seen.rivals)]
+    busy += [f"server {name}" for name in sorted(state.seen.neighbours)]
+    return f"waiting for {', '.join(busy)} to be gone"
 
 
 def _stay(state: State, at: float, stage: Stage, why: str, policy: Policy) -> Transition | None:
@@ -88,6 +103,13 @@ def _stay(state: State, at: float, stage: Stage, why: str, policy: Policy) -> Tr
         return None if state.why == why else Transition(replace(state, why=why))
     entered = replace(state, stage=stage, since=at, why=why, deadline=at + policy.clear_s)
     return Transition(entered, turn_off(entered))
+
+
+def paused(state: State, at: float, policy: Policy) -> Transition | None:
+    """BACKING_OFF: a pause is no reason to overlook a server that runs."""
+    if not state.wanted or state.closing:
+        return leave(state, at, policy)
+    return _found(state, at, policy, After.AGAIN, state.cause) if state.seen.tree and fresh(state) else None
 
 
 def _named(needs: tuple[Need, ...]) -> str:
@@ -114,7 +136,7 @@ def unblocked(state: State, at: float, policy: Policy) -> Transition | None:
         return None
     firm = [need.cause for need in state.seen.needs if not need.heals]
     if not firm:
-        return begin(replace(state, saved=replace(state.saved, attempt=0, failures=())), at, policy)
+        return begin(count_anew(state), at, policy)
     return None if firm[0] == state.cause else block(state, at)
 
 
@@ -146,11 +168,14 @@ def gone(state: State, at: float, policy: Policy) -> Transition | None:
 
 def _over(state: State, at: float, policy: Policy) -> Transition:
     """Every process is gone."""
-    state = replace(state, saved=replace(state.saved, running=False, served=False), changed=False)
+    changed, state = state.changed, replace(state, changed=False)
+    state = replace(state, saved=replace(state.saved, running=False, served=False))
     if state.closing:
         return rest(state, at, "the agent ends")
     if not state.wanted:
         return rest(state, at, f"stopped: {ended(state.exit)}" if state.exit else "stopped")
+    if changed and state.after is not After.AGAIN:
+        return begin(count_anew(state), at, policy, "its definition has changed: ")
     if state.after is After.RETRY:
         return retry(state, at, policy)
     if state.after is After.FAILED and state.cause is not None:
@@ -167,6 +192,6 @@ SETTLE: Mapping[Stage, Level] = {
     Stage.READY: vanished,
     Stage.UNHEALTHY: vanished,
     Stage.STOPPING: gone,
-    Stage.BACKING_OFF: leave,
+    Stage.BACKING_OFF: paused,
     Stage.FAILED: unblocked,
 }

@@ -190,7 +190,7 @@ ROWS: Mapping[Stage, Row] = {
     D: _row(
         D,
         {
-            Booted: _to(boot, D, W, S, R, U, P),
+            Booted: _to(boot, D, W, S, R, U, P, F),
             Asked: _to(ask, D),
             Stored: _to(stored_idle, D, W),
             Closed: _to(close_idle, D),
@@ -292,7 +292,7 @@ ROWS: Mapping[Stage, Row] = {
             Stored: _to(stored_idle, D, W, B),
             Closed: _to(close_idle, D),
             Reconfigured: _to(reconfigured_idle, B),
-            Looked: _to(look, B),
+            Looked: _to(look, B, S, P),
             Tick: _to(due(wake), B, W),
         },
         Booted,

@@ -24,6 +24,13 @@ from agent.core.model import (
     Transition,
 )
 
+GONE = Cause(
+    slug="unknown",
+    text="its first process is gone, and nobody saw it end",
+    remedy="read the log",
+    retry=Retry.YES,
+)
+
 
 def enter(
     state: State, at: float, stage: Stage, why: str, *effects: Effect, wait_s: float | None = None, **rest: Any
@@ -46,7 +53,13 @@ def begin(state: State, at: float, policy: Policy, reason: str = "") -> Transiti
         exit=None,
         before=state.cause or state.before,
         blocked=False,
+        saved=replace(state.saved, gave_up=None),
     )
+
+
+def count_anew(state: State) -> State:
+    """What has failed so far counts no more."""
+    return replace(state, saved=replace(state.saved, attempt=0, failures=()))
 
 
 def _forget_attempt(state: State) -> State:
@@ -99,7 +112,12 @@ def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
         main=state.seen.main,
         confirmed=at,
         steps=((Step.LAUNCHED, at),),
-        saved=replace(state.saved, invocation=state.seen.invocation or state.saved.invocation, running=True),
+        saved=replace(
+            state.saved,
+            invocation=state.seen.invocation or state.saved.invocation,
+            running=True,
+            gave_up=None,
+        ),
     )
     wait_s = forecast.next_word(state, at, policy) - at
     return enter(state, at, Stage.STARTING, why, Look(), wait_s=wait_s, cause=None, exit=None, blocked=False)
@@ -188,7 +206,9 @@ def ended(how: Exit | None) -> str:
 def rest(state: State, at: float, why: str) -> Transition:
     """Nothing runs and nothing is wanted."""
     state = replace(_forget_attempt(state), before=None, blocked=False)
-    saved = replace(state.saved, attempt=0, failures=())
+    saved = state.saved
+    if saved.gave_up is None:  # else the agent ends, and what it gave up stays given up
+        saved = replace(saved, attempt=0, failures=())
     if not state.wanted:  # who gave way to it need not give way any more
         saved = replace(saved, over=frozenset(), back=None)
     return enter(state, at, Stage.DOWN, why, saved=saved, cause=None)
@@ -196,7 +216,8 @@ def rest(state: State, at: float, why: str) -> Transition:
 
 def fail(state: State, at: float, why: str, cause: Cause, *, blocked: bool = False) -> Transition:
     """Give up, until an operator asks or, `blocked`, the need is met."""
-    return enter(state, at, Stage.FAILED, why, cause=cause, blocked=blocked)
+    saved = replace(state.saved, gave_up=None if blocked else cause.slug)
+    return enter(state, at, Stage.FAILED, why, cause=cause, blocked=blocked, saved=saved)
 
 
 def block(state: State, at: float) -> Transition:
@@ -227,7 +248,7 @@ def retry(state: State, at: float, policy: Policy) -> Transition:
 
 def _hopeless(state: State, policy: Policy, cause: Cause) -> str:
     """Why no further attempt is worth it; empty when one is."""
-    attempts = policy.few_attempts if cause.retry is Retry.FEW else policy.attempts
+    attempts = min(policy.few_attempts, policy.attempts) if cause.retry is Retry.FEW else policy.attempts
     if cause.retry is Retry.NO:
         return "another attempt would end the same way"
     if cause.retry is Retry.WAIT:

@@ -20,6 +20,7 @@ from agent.core.model import (
     Probed,
     Refused,
     Saved,
+    Seen,
     Stage,
     State,
     Step,
@@ -125,7 +126,15 @@ def _take(state: State, event: Looked) -> State:
     again = state.degraded and not state.saving  # one at a time: a slow disk must not pile them up
     # Who has given way owes nothing more: else two switches, there and back, would undo each other.
     saved = replace(state.saved, over=state.saved.over & event.seen.wanted_neighbours)
-    return replace(state, seen=event.seen, saved=saved, sent=Saved(asks=-1) if again else state.sent)
+    return replace(state, seen=_free_of_theirs(event.seen), saved=saved, sent=Saved(asks=-1) if again else state.sent)
+
+
+def _free_of_theirs(seen: Seen) -> Seen:
+    """The look without a taken port, while a server that may hold it is there: what is true of it is not known yet."""
+    if seen.needs is None or not seen.neighbours:
+        return seen
+    rest = tuple(need for need in seen.needs if need.name != "port")
+    return seen if rest == seen.needs else replace(seen, needs=rest or None)
 
 
 def look(state: State, event: Looked, policy: Policy) -> Transition:

@@ -7,18 +7,20 @@ from dataclasses import replace
 from agent.core.model import (
     After,
     Booted,
+    Cause,
     Closed,
     Exit,
     Health,
     Look,
     Policy,
     Reconfigured,
+    Retry,
     Stage,
     State,
     Transition,
     Want,
 )
-from agent.core.moves import adopt, begin, clean_up, die, enter, ready, rest, stop
+from agent.core.moves import GONE, adopt, begin, clean_up, count_anew, die, enter, fail, ready, rest, stop
 from agent.core.rules import speak_later
 
 
@@ -29,12 +31,20 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
         saved = replace(saved, want=Want.UP)
     why = "the agent started"
     state = State(
-        since=event.at, saved=saved, sent=event.saved, kept=event.saved.holds, seen=event.seen, run=event.run, why=why
+        since=event.at,
+        saved=saved,
+        sent=event.saved,
+        kept=event.saved.holds,
+        seen=event.seen,
+        run=event.run,
+        why=why,
+        changed=bool(event.seen.tree) and event.same is False,
     )
     if not event.seen.tree:
         return _boot_without(state, event, policy)
     if event.seen.main is None:
-        return clean_up(state, event.at, policy, "found processes of an earlier attempt", After.AGAIN)
+        after, cause = (After.RETRY, GONE) if saved.running and saved.attempt and state.wanted else (After.AGAIN, None)
+        return clean_up(state, event.at, policy, "found processes of an earlier attempt", after, cause)
     if not state.wanted:
         stopped = replace(state, main=event.seen.main, confirmed=event.at)
         return stop(stopped, event.at, policy, "found a server that nobody wants", After.DOWN)
@@ -43,12 +53,23 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
 
 def _boot_without(state: State, event: Booted, policy: Policy) -> Transition:
     """No process of ours is seen: one that ran when the last agent ended has ended meanwhile, and that is told."""
+    if event.same is False:
+        state = count_anew(state)
     saved = state.saved
+    if saved.gave_up is not None and saved.attempt and state.wanted and event.same:
+        return fail(state, event.at, "gave up before the agent was restarted", _given_up(saved.gave_up))
     if not (saved.running and event.seen.tree == ()):
         return Transition(state)  # the level of DOWN goes on from here
-    if event.ended is None or not state.wanted:  # the launch never came about, or nobody minds
+    # The launch never came about, nobody minds, or it was being ended for an operator: that is asked, and not done.
+    if event.ended is None or not state.wanted or not saved.attempt:
         return Transition(replace(state, saved=replace(saved, running=False, served=False)))
     return die(state, event.at, policy, Exit(), event.ended)
+
+
+def _given_up(slug: str) -> Cause:
+    """What is left of the cause for which an earlier run of the agent gave up."""
+    remedy = "read its log and its earlier starts; once that is mended, start it again"
+    return Cause(slug=slug, text="gave up before the agent was restarted", remedy=remedy, retry=Retry.NO)
 
 
 def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Transition:
@@ -61,6 +82,7 @@ def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Trans
         confirmed=now.confirmed if event.launched is None else event.launched,
         steps=event.steps or now.steps,
         ready_since=event.ready,
+        health=event.health,
     )
     if event.health is Health.OK:
         return Transition(ready(now, event.at, f"{why}; it answers").state, adopted.effects)
@@ -72,8 +94,9 @@ def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Trans
 
 def reconfigured_idle(state: State, event: Reconfigured, policy: Policy) -> Transition:
     """Nothing of ours runs: the new definition counts from now on, and what failed by the old one is tried again."""
+    state = replace(state, seen=replace(state.seen, needs=None))  # those of the old one
     if state.stage is Stage.FAILED and state.wanted:
-        return begin(replace(state, saved=replace(state.saved, attempt=0, failures=())), event.at, policy)
+        return begin(count_anew(state), event.at, policy)
     return Transition(state, (Look(),))
 
 

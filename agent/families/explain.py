@@ -8,7 +8,7 @@ from typing import Any
 from agent.families import find_by_log
 from agent.families.cause import log_cause
 from agent.families.family import Family
-from agent.families.lines import decoded, without_colours
+from agent.families.lines import cleaned, decoded
 from agent.families.reader import Reader
 
 _HEAD_BYTES = 65_536  # of a log, to tell the family by
@@ -23,7 +23,7 @@ def explain(data: bytes | Iterable[bytes], family: Family | None = None) -> dict
     """
     head, rest = _head(iter([data]) if isinstance(data, bytes) else iter(data))
     if family is None:
-        lines = without_colours(head).replace(b"\r", b"\n").split(b"\n")
+        lines = cleaned(head).replace(b"\r", b"\n").split(b"\n")
         family = find_by_log("\n".join(map(decoded, lines)))
     reader = Reader(family)
     reader.feed(head)

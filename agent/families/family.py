@@ -39,13 +39,14 @@ class Remedy:
     retry: Retry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
     """One kind of server.
 
     Log lines reach the patterns decoded, without colours, control characters and foreign prefixes (docker, journald,
     clocks). Each alternative at the top of a pattern must hold a literal of at least four characters outside of
-    any group, for the reader looks for that first; only `progress` is free of this, for it counts in one step alone.
+    any group, for the reader looks for that first. Only `progress` is free of this, for it counts in one step alone:
+    its patterns begin with "^" and are ASCII (re.ASCII).
     """
 
     name: str

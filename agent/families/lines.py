@@ -6,7 +6,9 @@ import re
 
 SHOWN_CHARS = 2_000  # of one line, in a tail or a cause
 _COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)?|[@-Z\\-_]?)")
-_CONTROLS = dict.fromkeys([*range(9), *range(10, 32), *range(127, 160)])
+_CONTROLS = bytes({*range(32), 127} - set(b"\t\n\r"))
+_MORE_CONTROLS = re.compile(rb"\xc2[\x80-\x9f]")  # U+0080 to U+009F
+_STRAY = dict.fromkeys(range(128, 160), "\N{REPLACEMENT CHARACTER}")  # one that was made by taking out another
 _STAMP_TEXT = (
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"  # ISO: docker, kubernetes, Python
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"  # syslog, journald
@@ -16,30 +18,39 @@ _STAMP_TEXT = (
 )
 _STAMP = re.compile(rf"(?<![\w.:-])(?:{_STAMP_TEXT})(?![\w:])")
 _STAMP_WITHIN = 120  # characters: further on, it is no stamp of the line
-_PREFIX = re.compile(
+_PREFIX_TEXT = (
     r"[ \t]*(?:"
     r"[\w.-]{1,64} +\| ?"  # docker compose
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: (?:stdout|stderr) [FP])?(?: |$)"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,253} [^\s:\[]{1,64}(?:\[\d{1,10}\])?: ?"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,253} [!-9;-Z\\-~]{1,64}(?:\[\d{1,10}\])?: ?"
     r"|\d{1,9}\.\d\d\.\d{3}\.\d{3} [A-Z] "
-    r"|\[[^\[\]]{0,40}\d\d:\d\d:\d\d[^\[\]]{0,40}\] ?"
+    r"|\[[ -Z\\^-~]{0,40}\d\d:\d\d:\d\d[ -Z\\^-~]{0,40}\] ?"
     r"|\([A-Za-z]\w{0,40}(?: \w{1,20}=[\w.]{1,40}){1,4}\) ?"  # (EngineCore pid=12)
     r"|\[\d{4,5}\] ?"  # llama.cpp's router: the port of the child
     r")"
 )
+_PREFIX = re.compile(_PREFIX_TEXT, re.ASCII)
 _PREFIXES = 6  # they nest, but not deeper
 
 
-def without_colours(block: bytes) -> bytes:
-    """`block` without escape sequences and NULs. Its line ends stay."""
+def cleaned(block: bytes) -> bytes:
+    """`block` without escape sequences and control characters. Its line ends and tabs stay."""
     if b"\x1b" in block:
         block = _COLOURS.sub(b"", block)
-    return block.replace(b"\0", b"") if b"\0" in block else block
+    if b"\xc2" in block:
+        block = _MORE_CONTROLS.sub(b"", block)
+    return block.translate(None, _CONTROLS)
 
 
 def decoded(raw: bytes) -> str:
-    """One line as text; what is no UTF-8 or no character to be seen is replaced or dropped."""
-    return raw.decode("utf-8", "replace").translate(_CONTROLS)
+    """One cleaned line as text; what is no UTF-8 is replaced."""
+    text = raw.decode("utf-8", "replace")
+    return text if text.isascii() else text.translate(_STRAY)
+
+
+def behind_prefixes(pattern: re.Pattern[str]) -> re.Pattern[bytes]:
+    """Finds, in cleaned lines, the newline before each line that `pattern` may match at its start without prefixes."""
+    return re.compile(rf"\n(?:{_PREFIX_TEXT}){{0,{_PREFIXES}}}{pattern.pattern.removeprefix('^')}".encode())
 
 
 def without_prefix(text: str) -> str:

@@ -185,8 +185,10 @@ LLAMA_CPP = Family(
     clean_exits=frozenset({0, -15, 143, -2, 130}),
     steps=_STEPS,
     progress={
-        Step.LOADING_WEIGHTS: re.compile(r"^\s*(?P<dots>\.+)"),  # printed one by one, without a newline
-        Step.DOWNLOADING: re.compile(r"^\s*(?P<percent>\d{1,3}) +[\d.]+[kMGT]? +\d{1,3} +[\d.]+[kMGT]? +\d"),  # curl
+        Step.LOADING_WEIGHTS: re.compile(r"^\s*(?P<dots>\.+)", re.ASCII),  # printed one by one, without a newline
+        Step.DOWNLOADING: re.compile(  # curl
+            r"^\s*(?P<percent>\d{1,3}) +[\d.]+[kMGT]? +\d{1,3} +[\d.]+[kMGT]? +\d", re.ASCII
+        ),
     },
     outcomes={
         "ready": re.compile(r"listening on (?:https?|unix)://|starting the main loop|all slots are idle"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from agent.core.model import Step
 from agent.core.redact import redact
 from agent.families.evidence import Evidence, Finding
 from agent.families.family import Family
-from agent.families.lines import decoded, shown, stamp, without_colours, without_prefix
+from agent.families.lines import behind_prefixes, cleaned, decoded, shown, stamp, without_prefix
 from agent.families.rules import Kind, Rule, rules_of
 
 LINE_BYTES = 8_192  # of one line (or one frame of a progress bar); the rest is skipped
@@ -49,6 +50,8 @@ class Reader:
         self.outcome: str | None = None  # the last that a line claimed: "ready" or "stopped"
         self.evidence = Evidence()
         self._rules = rules_of(family)
+        self._progress_of = {step: behind_prefixes(pattern) for step, pattern in family.progress.items()}
+        self._looked_for: re.Pattern[bytes] | None = None  # of the last step: lines that may show progress
         self._lines = 0
         self._pending = bytearray()  # the line that is not complete, at most LINE_BYTES of it
         self._kept: list[bytearray] = []  # few and large: see _keep
@@ -103,29 +106,41 @@ class Reader:
         room = LINE_BYTES - len(self._pending)
         if room > 0 and ends < len(piece):
             self._pending += piece[ends : ends + room]
-            self._look_at_progress(without_prefix(decoded(without_colours(bytes(self._pending)))), ended=False)
+            if self._looked_for is not None:
+                self._look_at_progress(without_prefix(decoded(cleaned(bytes(self._pending)))), ended=False)
 
     def _read(self, block: bytes, ended: bool = True) -> None:
         """Whole lines or frames; `block` ends with a newline or a carriage return."""
-        block = without_colours(_cut(block))
+        block = cleaned(_cut(block))
         self._keep(block)
-        flat = block.replace(b"\r", b"\n")
+        flat = b"\n" + block.replace(b"\r", b"\n")  # so that a newline stands before each line
         hits = self._rules.find(flat)
-        starts = iter(sorted(hits))
-        at, counted, line = 0, 0, self._lines + 1
+        starts = iter(hits)
+        said, counted, line = 0, 0, self._lines + 1
+        at = 1
         while at < len(flat):
-            if not self._watches_progress():  # then only lines with a needle matter
-                at = next((start for start in starts if start >= at), len(flat))
-                if at == len(flat):
-                    break
+            if said < at:
+                said = next((start for start in starts if start >= at and self._matters(hits[start])), len(flat))
+            at = min(said, self._next_progress(flat, at))
+            if at == len(flat):
+                break
             end = flat.index(b"\n", at)
-            line += block.count(b"\n", counted, at)
-            counted = at
-            places = hits.get(at, set())
-            if not (self.evidence.empty and places <= self._rules.quiet) or (end > at and self._watches_progress()):
-                self._hear(flat[at:end], line, sorted(places), ended)
+            line += block.count(b"\n", counted, at - 1)
+            counted = at - 1
+            self._hear(flat[at:end], line, sorted(hits.get(at, ())), ended)
             at = end + 1
         self._lines += block.count(b"\n")
+
+    def _matters(self, places: frozenset[int]) -> bool:
+        """Whether a line that these rules may match can change anything."""
+        return not (self.evidence.empty and places <= self._rules.quiet)
+
+    def _next_progress(self, flat: bytes, at: int) -> int:
+        """Where from `at` on the next line begins that may show the step's progress; the end if none does."""
+        if self._looked_for is None:
+            return len(flat)
+        match = self._looked_for.search(flat, at - 1)
+        return match.start() + 1 if match else len(flat)
 
     def _hear(self, raw: bytes, line: int, places: Iterable[int], ended: bool) -> None:
         text = decoded(raw)
@@ -148,6 +163,7 @@ class Reader:
         self.steps.append(SeenStep(step, line, stamp(text)))
         self.evidence.forget()
         self._progress, self._dots = None, 0
+        self._looked_for = self._progress_of.get(step)
 
     def _weigh(self, heard: Sequence[Rule], line: int, text: str) -> None:
         """What the line means for the question why the server died, should it do so."""
@@ -182,14 +198,10 @@ class Reader:
         known = self.facts.get(key) if of else None
         self.facts[key] = fact if known is None or isinstance(known, str) else round(known + fact, 2)
 
-    def _watches_progress(self) -> bool:
-        return bool(self.steps) and self.steps[-1].step in self.family.progress
-
     def _look_at_progress(self, text: str, ended: bool) -> None:
         """`ended`: a newline stands behind `text`, so that dots alone are all the dots there will be."""
-        if not self._watches_progress():
-            return
-        match = self.family.progress[self.steps[-1].step].match(text)
+        pattern = self.family.progress.get(self.steps[-1].step) if self.steps else None
+        match = pattern.match(text) if pattern else None
         if match is None:
             return
         found = match.groupdict()
@@ -212,7 +224,7 @@ class Reader:
 
     def _backwards(self) -> Iterable[bytes]:
         """The latest lines, the newest first, with the one that is not complete."""
-        rest = without_colours(bytes(self._pending))
+        rest = cleaned(bytes(self._pending))
         for chunk in reversed(self._kept):
             lines = (bytes(chunk) + rest).split(b"\n")
             yield from reversed(lines[1:])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -11,7 +12,14 @@ from agent.families.evidence import EXCEPTION
 from agent.families.family import Family
 from agent.families.needles import needles
 
-_WORD = re.compile(r"[A-Za-z]{4,}")
+_FILLING = b"0123456789 \t"
+"""What sets lines of one kind apart: without it they have one shape."""
+_STEM_CHARS = 5  # shorter ones stand in too many lines, longer ones are shared by too few needles
+_KNOWN_BYTES = 262_144  # of shapes; a log has hundreds of them, and only a strange one fills this
+_SHAPE_BYTES = 120  # that one shape takes beside its own text
+
+_Gate = tuple[bytes, tuple[tuple[bytes, frozenset[int]], ...]]
+"""(stem, ((needle that holds it, places of the needle's rules), ...)), all without filling."""
 
 
 class Kind(IntEnum):
@@ -36,63 +44,103 @@ class Rule:
     pattern: re.Pattern[str]
 
 
-@dataclass(frozen=True, slots=True)
 class Rules:
     """All rules of a family, in the order of their kinds.
 
-    `gates`: word -> needles that hold it -> the places of their rules in `all`. In most blocks most words are absent,
-    and a word is looked for once where its needles would be looked for one by one.
+    Which of them are worth trying on a line is worked out once for each shape of line. For a new shape, a few stems
+    are looked for first, then needles with such a stem.
     """
 
-    all: tuple[Rule, ...]
-    gates: Mapping[bytes, Mapping[bytes, frozenset[int]]]
-    quiet: frozenset[int]  # the places of rules that only take something back
+    def __init__(self, every: Iterable[Rule]) -> None:
+        """ValueError: a pattern has no needle (see Family)."""
+        self.all = tuple(sorted(every, key=lambda rule: rule.kind))  # stable: within a kind, the family's order
+        self.quiet = frozenset(place for place, rule in enumerate(self.all) if rule.kind <= Kind.RECOVERY)
+        self._gates = _gates(self.all)
+        self._known: dict[bytes, frozenset[int]] = {}
+        self._known_bytes = 0
 
-    def find(self, block: bytes) -> dict[int, set[int]]:
-        """Where in `block`, which ends with a newline, the lines begin that may match, and which rules they may."""
-        hits: dict[int, set[int]] = {}
-        for gate, sought in self.gates.items():
-            first = block.find(gate)
+    def find(self, block: bytes) -> dict[int, frozenset[int]]:
+        """Where in `block`, which ends with a newline, the lines begin that may match, and which rules (their places
+        in `all`) they may."""
+        shapes = block.translate(None, _FILLING).split(b"\n")
+        self._learn(set(shapes))
+        hits: dict[int, frozenset[int]] = {}
+        places_of = list(map(self._known.__getitem__, shapes))
+        if any(places_of):
+            at = 0
+            for line, places in zip(block.split(b"\n"), places_of, strict=True):
+                if places:
+                    hits[at] = places
+                at += len(line) + 1
+        return hits
+
+    def _learn(self, shapes: set[bytes]) -> None:
+        new = shapes - self._known.keys()
+        if not new:
+            return
+        self._known_bytes += sum(map(len, new)) + _SHAPE_BYTES * len(new)
+        if self._known_bytes > _KNOWN_BYTES:
+            self._known.clear()
+            new, self._known_bytes = shapes, sum(map(len, shapes)) + _SHAPE_BYTES * len(shapes)
+        block = b"\n".join([*new, b""])
+        found: dict[bytes, set[int]] = {}
+        for stem, sought in self._gates:
+            first = block.find(stem)
             if first < 0:
                 continue
-            first = block.rfind(b"\n", 0, first) + 1  # the gate may stand in the middle of the needle
-            for needle, places in sought.items():
+            first = block.rfind(b"\n", 0, first) + 1  # the stem may stand in the middle of the needle
+            for needle, places in sought:
                 at = block.find(needle, first)
                 while at >= 0:
-                    hits.setdefault(block.rfind(b"\n", 0, at) + 1, set()).update(places)
-                    at = block.find(needle, block.find(b"\n", at))
-        return hits
+                    end = block.index(b"\n", at)
+                    found.setdefault(block[block.rfind(b"\n", 0, at) + 1 : end], set()).update(places)
+                    at = block.find(needle, end)
+        self._known.update(dict.fromkeys(new, frozenset()))
+        self._known.update({shape: frozenset(places) for shape, places in found.items()})
+
+
+_RULES: dict[Family, Rules] = {}  # as many as there are families: a handful
 
 
 def rules_of(family: Family) -> Rules:
-    """ValueError: a pattern has no needle (see Family)."""
-    every = tuple(sorted(_rules(family), key=lambda rule: rule.kind))  # stable: within a kind, the family's order
-    wanted: dict[str, set[int]] = {}
+    """Worked out once for each family. ValueError: a pattern has no needle (see Family)."""
+    if family not in _RULES:
+        _RULES[family] = Rules(_rules(family))
+    return _RULES[family]
+
+
+def _gates(every: Sequence[Rule]) -> tuple[_Gate, ...]:
+    """Few stems that stand in all needles between them: always the one that most of those left share."""
+    places: dict[bytes, set[int]] = {}
     for place, rule in enumerate(every):
         for needle in needles(rule.pattern):
-            wanted.setdefault(needle, set()).add(place)
-    sought: dict[str, set[int]] = {}
-    for needle, places in wanted.items():
-        shortest = min((other for other in wanted if other in needle), key=len)  # a needle within it finds it too
-        sought.setdefault(shortest, set()).update(places)
-    quiet = frozenset(place for place, rule in enumerate(every) if rule.kind <= Kind.RECOVERY)
-    return Rules(every, _gates(sought), quiet)
-
-
-def _gates(sought: Mapping[str, set[int]]) -> dict[bytes, dict[bytes, frozenset[int]]]:
-    """Few words that stand in all needles between them: the most frequent first."""
-    holders: dict[str, set[str]] = {}
-    for needle in sought:
-        for word in {needle, *_WORD.findall(needle)}:
-            holders.setdefault(word, set()).add(needle)
-    gates: dict[bytes, dict[bytes, frozenset[int]]] = {}
-    left = set(sought)
+            places.setdefault(needle.encode().translate(None, _FILLING), set()).add(place)
+    left = {needle: _stems(needle) for needle in sorted(places)}
+    shared = Counter(stem for stems in left.values() for stem in stems)
+    gates = []
     while left:
-        word = max(sorted(holders), key=lambda word: len(holders[word] & left))
-        held = holders[word] & left
-        gates[word.encode()] = {needle.encode(): frozenset(sought[needle]) for needle in sorted(held)}
-        left -= held
-    return gates
+        stem = max(shared, key=shared.__getitem__)
+        held = [needle for needle, stems in left.items() if stem in stems]
+        for needle in held:
+            shared.subtract(left.pop(needle))
+        gates.append((_grown(stem, held), tuple((needle, frozenset(places[needle])) for needle in held)))
+    return tuple(gates)
+
+
+def _stems(needle: bytes) -> set[bytes]:
+    return {needle[at : at + _STEM_CHARS] for at in range(max(1, len(needle) - _STEM_CHARS + 1))}
+
+
+def _grown(stem: bytes, held: list[bytes]) -> bytes:
+    """`stem` with all that stands beside it in each of the needles: the longer a text, the quicker it is found."""
+    first = held[0]
+    start = first.index(stem)
+    end = start + len(stem)
+    while end < len(first) and all(first[start : end + 1] in needle for needle in held):
+        end += 1
+    while start and all(first[start - 1 : end] in needle for needle in held):
+        start -= 1
+    return first[start:end]
 
 
 def _rules(family: Family) -> Iterator[Rule]:

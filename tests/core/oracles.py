@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from agent.core.host import Taken
 from agent.core.levels import GONE_S
 from agent.core.model import (
-    After,
     Answer,
-    Ask,
     Asked,
     Booted,
     Effect,
@@ -20,37 +18,20 @@ from agent.core.model import (
     Launch,
     Looked,
     Probed,
-    Retry,
+    Reconfigured,
     Saved,
     Seen,
     Stage,
-    Stored,
     Terminate,
     Want,
 )
+from tests.core.asked import RUNS, Promises, holds
 from tests.core.world import NEED_MIB, Attempt, Host
 
-RUNS = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY})
 NOTHING_RUNS = frozenset({Stage.DOWN, Stage.WAITING, Stage.CLEARING, Stage.BACKING_OFF, Stage.FAILED})
 NEVER_S = float("inf")
 STORM_STEPS = 150
 """Steps in one simulated second, all servers together. A busy second has about 40."""
-
-
-class TruthBrokenError(AssertionError):
-    """The core claims or does what the world does not bear out."""
-
-
-@dataclass
-class Ledger:
-    """What operators have asked of one server, and what they were told."""
-
-    told: Want | None = None
-    open: dict[int, Asked] = field(default_factory=dict)
-    restart: bool = False  # one was promised for the present attempt
-    unsure: bool = False  # a stop was promised while nothing could be saved
-    launches: int = 0  # since it was asked for or served for long, less those that somebody else was in the way of
-    boots: int = 0  # of the agent since: each may forget how the attempt before it ended
 
 
 @dataclass
@@ -67,12 +48,11 @@ class Knowledge:
     served: tuple[float, float] = (0.0, 0.0)  # the present attempt's first good answer and its last
 
 
-class Truth:
+class Truth(Promises):
     """The oracles over one host."""
 
     def __init__(self, host: Host) -> None:
-        self.host = host
-        self.ledgers = {name: Ledger() for name in host.policies}
+        super().__init__(host)
         self.known = {name: Knowledge() for name in host.policies}
         self.recent: deque[float] = deque()
         self.short_since: dict[str, float | None] = dict.fromkeys(host.policies)
@@ -81,15 +61,11 @@ class Truth:
         """The agent is gone: nothing that it knew counts any more, and nobody waits for an answer."""
         self.known = {name: Knowledge() for name in self.host.policies}
 
-    def booted(self, name: str, saved: Saved) -> None:
-        """Law 2: what an operator was told is on the disk."""
-        ledger = self.ledgers[name]
-        if not ledger.open and not ledger.unsure and ledger.told is not None:
-            _holds(saved.want is ledger.told, f"law 2: {name}: told {ledger.told}, and on the disk is {saved.want}")
-        ledger.told = saved.want
-        ledger.boots += 1 if not ledger.open else self.host.policies[name].attempts  # saved, and not answered any more
-        ledger.open.clear()
-        ledger.restart = ledger.unsure = False
+    def rebooted(self) -> None:
+        """The host went down: what failed before is history."""
+        for ledger in self.ledgers.values():
+            ledger.gave_up = False
+            ledger.slack += max(policy.attempts for policy in self.host.policies.values())
 
     # -- after each step -----------------------------------------------------------------------------
 
@@ -98,21 +74,28 @@ class Truth:
         self.recent.append(self.host.now)
         while self.recent[0] < self.host.now - 1.0:
             self.recent.popleft()
-        _holds(len(self.recent) <= STORM_STEPS, f"a storm: {len(self.recent)} steps in a second, the last {one.event}")
+        holds(len(self.recent) <= STORM_STEPS, f"a storm: {len(self.recent)} steps in a second, the last {one.event}")
         self._learn(one)
         for effect in one.effects:
-            self._answered(one, effect)
+            if isinstance(effect, Answer):
+                self.answered(one, effect)
         for effect in one.effects:
             self._acted(one, effect)
+        if isinstance(one.event, Booted):
+            self._booted(one, one.event)
+        if isinstance(one.event, Reconfigured) and one.before.stage in RUNS:
+            holds(one.state.stage is one.before.stage, f"{one.name} is {one.state.stage} by another configuration")
         self._stage_is_true(one)
-        self._counts(one)
+        served, mine = self.known[one.name].served, self.known[one.name].ok_invocation == one.before.saved.invocation
+        self.counted(one, mine and served[1] - served[0] >= self.host.policies[one.name].steady_s)
+        self.stages[one.name] = one.state.stage
 
     def _learn(self, one: Taken) -> None:
         known, event = self.known[one.name], one.event
         if one.state.stage is Stage.WAITING and one.before.stage not in (Stage.WAITING, Stage.CLEARING):
             known.attempt_at = self.host.now
         if isinstance(event, Asked):
-            self.ledgers[one.name].open[event.id] = event
+            self.asked(one.name, event)
         if isinstance(event, Looked | Booted):
             self._learn_look(one.name, known, event.seen)
         if isinstance(event, Probed):
@@ -143,51 +126,26 @@ class Truth:
         elif attempt.sick[2] in ("hung", "sick", "refused") and self.host.now >= attempt.sick[0] > 0:
             known.bad_since = self.host.now if known.bad_since is None else known.bad_since
 
-    def _counts(self, one: Taken) -> None:
-        """How an attempt ended, for the number of attempts that are left."""
-        ledger, policy, served = self.ledgers[one.name], self.host.policies[one.name], self.known[one.name].served
-        if one.before.stage is Stage.FAILED and one.before.blocked and one.state.stage is Stage.WAITING:
-            ledger.launches = 0
-        if one.state.closing and one.state.stage is Stage.DOWN:
-            ledger.boots += policy.attempts  # the count may begin anew, if that still comes to the disk
-        if one.before.stage is not Stage.STOPPING or one.state.stage not in (Stage.BACKING_OFF, Stage.FAILED):
+    def _booted(self, one: Taken, event: Booted) -> None:
+        """A running server goes on where it was; what ended while no agent ran is told."""
+        name, state, saved, seen = one.name, one.state, event.saved, event.seen
+        if state.saved.want is not Want.UP:
             return
-        cause = one.before.cause
-        mine = self.known[one.name].ok_invocation == one.before.saved.invocation
-        if mine and served[1] - served[0] >= policy.steady_s:
-            ledger.launches, ledger.boots = 1, 0
-        if cause is not None and cause.retry is Retry.WAIT:
-            ledger.launches -= 1
-            _holds(one.state.stage is not Stage.FAILED, f"{one.name} gave up, and only somebody else was in the way")
-        gave_up = one.state.stage is Stage.FAILED and one.before.after is After.RETRY and cause is not None
-        if gave_up and cause is not None and cause.retry in (Retry.FEW, Retry.YES):
-            enough = min(policy.attempts, policy.few_attempts, policy.same_failures)
-            _holds(
-                ledger.launches + ledger.boots >= enough,
-                f"{one.name} gave up after {ledger.launches} of {enough} attempts",
-            )
+        if seen.main is not None:
+            goes_on = Stage.UNHEALTHY if saved.served else Stage.STARTING
+            goes_on = Stage.READY if event.health is Health.OK else goes_on
+            holds(state.stage is goes_on, f"{name} is {state.stage} after a restart of the agent, not {goes_on}")
+            since = event.ready is None or state.ready_since == event.ready
+            holds(since, f"{name} is ready since {state.ready_since}, and it was since {event.ready}")
+            return
+        counts = saved.attempt > 0 and event.same is not False
+        if seen.tree == () and saved.running and event.ended is not None and counts:
+            told = state.stage is Stage.STOPPING and state.cause == event.ended
+            holds(told, f"{name} ended while no agent ran, and is {state.stage} for {state.cause}")
+        elif not seen.tree and not (saved.gave_up and event.same):
+            holds(state.cause is None, f"{name} has {state.cause} for a launch that never came about")
 
     # -- effects -------------------------------------------------------------------------------------
-
-    def _answered(self, one: Taken, effect: Effect) -> None:
-        if not isinstance(effect, Answer):
-            return
-        ledger = self.ledgers[one.name]
-        asked = ledger.open.pop(effect.id, None)
-        _holds(asked is not None, f"{one.name}: an answer that nobody waits for: {effect}")
-        if effect.refused is not None or asked is None:
-            return
-        if asked.ask is not Ask.STOP and one.before.saved.want is not Want.UP:
-            for other in sorted(self.host.policies[one.name].overlaps):
-                _holds(self.ledgers[other].told is not Want.UP, f"{one.name} and {other} are both to be up")
-        want = Want.DOWN if asked.ask is Ask.STOP else Want.UP
-        saved = self.host.disk.get(one.name, Saved()).want
-        failed = isinstance(one.event, Stored) and one.event.why is not None
-        ledger.unsure = want is Want.DOWN and failed and saved is not want
-        _holds(saved is want or ledger.unsure, f"law 2: {one.name}: told {want} while {saved} is on the disk")
-        ledger.told, ledger.restart = want, ledger.restart or asked.ask is Ask.RESTART
-        ledger.launches = int(asked.ask is Ask.START and one.before.stage in RUNS)
-        ledger.boots = self.host.policies[one.name].attempts if failed else 0  # a crash may bring the old count back
 
     def _acted(self, one: Taken, effect: Effect) -> None:
         match effect:
@@ -196,34 +154,31 @@ class Truth:
             case Terminate():
                 self._signal(one)
             case Kill():
-                _holds(bool(one.state.main or one.state.seen.tree), f"law 3: {one.name}: killed on unknown")
+                holds(bool(one.state.main or one.state.seen.tree), f"law 3: {one.name}: killed on unknown")
             case Hold(unit):
                 disk = self.host.disk.get(one.name, Saved())
-                _holds(unit in disk.holds, f"law 4: {unit} is turned off, and is not in holds on the disk")
+                holds(unit in disk.holds, f"law 4: {unit} is turned off, and is not in holds on the disk")
             case _:
                 pass
 
     def _launch(self, one: Taken) -> None:
         """Nothing that the newest whole look must have shown stands in the way."""
         policy, looked, name = self.host.policies[one.name], self.known[one.name].newest.began, one.name
-        ledger = self.ledgers[name]
-        ledger.restart, ledger.launches = False, ledger.launches + 1
+        self.launched(name)
         whole = self.known[name].newest.began >= self.known[name].attempt_at
-        _holds(whole, f"law 3: {name} is launched, and no look since has shown all that it needs")
-        tries = ledger.launches - ledger.boots
-        _holds(tries <= policy.attempts, f"{name} is launched for the {tries}th time, {policy.attempts} are allowed")
+        holds(whole, f"law 3: {name} is launched, and no look since has shown all that it needs")
         for unit in sorted(policy.rivals):
             since = self.host.units.get(unit)
-            _holds(since is None or since > looked, f"{name} is launched while rival {unit} runs")
-        _holds(not self.host.live(name), f"law 5: {name} is launched beside its own tree")
-        for other in sorted(policy.overlaps):
-            _holds(not self.host.live(other), f"{name} is launched beside {other}")
+            holds(since is None or since > looked, f"{name} is launched while rival {unit} runs")
+        holds(not self.host.live(name), f"law 5: {name} is launched beside its own tree")
+        for other in self.host.near(name):
+            holds(not self.host.live(other), f"{name} is launched beside {other}")
         if not policy.gpus or not one.state.saved.gpu_check:
             return
         for gpu in map(int, policy.gpus):
             taken = self.host.free_mib(gpu) < NEED_MIB and self.host.taken_from.get(gpu, 0.0) < looked
-            _holds(not taken, f"law 3: {name} is launched without room on GPU {gpu}")
-            _holds(not self.host.draining(gpu), f"{name} is launched while the memory of GPU {gpu} still drains")
+            holds(not taken, f"law 3: {name} is launched without room on GPU {gpu}")
+            holds(not self.host.draining(gpu), f"{name} is launched while the memory of GPU {gpu} still drains")
 
     def _signal(self, one: Taken) -> None:
         """Law 6."""
@@ -238,12 +193,12 @@ class Truth:
         if down or ledger.restart or one.state.closing or self.host.disk.get(name, Saved()).want is not Want.UP:
             return
         if known.ok_invocation == attempt.invocation:
-            _holds(known.bad_since is not None, f"law 6: {name} is signalled, and it serves")
+            holds(known.bad_since is not None, f"law 6: {name} is signalled, and it serves")
         else:
             stall_s = policy.stall_init_s if policy.on_stall == "restart" else NEVER_S
             excused = self.host.now - attempt.born >= min(policy.start_limit_s or NEVER_S, stall_s)
             excused = excused or known.bad_since is not None
-            _holds(excused, f"law 6: {name} is signalled while it starts, and no limit was chosen")
+            holds(excused, f"law 6: {name} is signalled while it starts, and no limit was chosen")
 
     # -- stages --------------------------------------------------------------------------------------
 
@@ -252,24 +207,19 @@ class Truth:
         attempt, live = self.host.attempts.get(name), self.host.live(name)
         if stage in NOTHING_RUNS and live and attempt is not None:
             left = one.before.stage is Stage.STOPPING and stage is not Stage.STOPPING
-            _holds(not left, f"{name} is {stage} right after stopping, and pid {live[0].id.pid} lives")
+            holds(not left, f"{name} is {stage} right after stopping, and pid {live[0].id.pid} lives")
             seen = state.seen.tree is not None and state.seen.began > max(attempt.born, state.since)
-            _holds(not seen, f"{name} is {stage}, and a look has shown pid {live[0].id.pid}")
+            holds(not seen, f"{name} is {stage}, and a look has shown pid {live[0].id.pid}")
         event = one.event
         if stage is Stage.FAILED and state.blocked and one.before.stage is stage and isinstance(event, Looked):
             met = event.seen.needs == () and event.seen.tree == () and event.seen.began > state.since
-            _holds(not met, f"{name} is failed for a need, and a look has shown that it is met")
+            holds(not met, f"{name} is failed for a need, and a look has shown that it is met")
         if stage is Stage.READY and one.before.stage is not Stage.READY:
             gone = attempt is None or attempt.ready_at is None or attempt.ready_at > self.host.now
-            _holds(not gone, f"{name} is ready, and it never answered")
+            holds(not gone, f"{name} is ready, and it never answered")
         if stage in (Stage.READY, Stage.UNHEALTHY, Stage.STARTING) and state.main is not None:
             looks = self.known[name].tree_looks
             dead = attempt is None or attempt.died is not None
             lost = looks is not None and attempt is not None and looks[0] > max(attempt.died or 0, state.confirmed)
             late = lost and looks is not None and looks[1] - looks[0] > GONE_S and looks[0] > one.state.since
-            _holds(not (dead and late), f"{name} is {stage}, and looks have shown for {GONE_S:g} s that it is dead")
-
-
-def _holds(true: bool, what: str) -> None:
-    if not true:
-        raise TruthBrokenError(what)
+            holds(not (dead and late), f"{name} is {stage}, and looks have shown for {GONE_S:g} s that it is dead")

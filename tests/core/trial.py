@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.core.machine import TABLE
 from agent.core.model import Ask, Policy, Saved, Stage, Tick, Want
-from tests.core.oracles import TruthBrokenError
+from tests.core.asked import TruthBrokenError
 from tests.core.sim import Arrow, Sim
 from tests.core.world import CAUSES, NEED_MIB, NEEDS, Host, Weather
 

@@ -21,10 +21,22 @@ CAUSES = tuple(
     for slug, retry in (("oom", Retry.FEW), ("crash", Retry.YES), ("flag", Retry.NO), ("taken", Retry.WAIT))
 )
 REFUSAL = Cause(slug="launch_failed", text="it could not be done", remedy="see why", retry=Retry.FEW)
+PORT = Need(
+    name="port", cause=Cause(slug="port_taken", text="its port is taken", remedy="", retry=Retry.NO), heals=False
+)
 NEEDS = (
     Need(name="mount", cause=Cause(slug="mount", text="not mounted", remedy="mount it", retry=Retry.WAIT), heals=True),
     Need(name="model", cause=Cause(slug="model", text="no model", remedy="fetch it", retry=Retry.NO), heals=False),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """A server as the configuration has it. `digest` changes with what is launched."""
+
+    policy: Policy
+    port: int
+    digest: int = 0
 
 
 @dataclass
@@ -67,6 +79,9 @@ class Attempt:
     ready_at: float | None  # None: never
     code: Exit
     cause: Cause
+    gpus: tuple[str, ...] = ()  # these three as it was launched
+    port: int = 0
+    digest: int = 0
     died: float | None = None  # when the leader did
     sick: tuple[float, float, str] = (0.0, 0.0, "")  # from, until, how
     hung_from: float | None = None  # no sign of life since
@@ -82,10 +97,15 @@ class Host:
     """What is there: processes, memory, units, files."""
 
     rng: random.Random
-    policies: dict[str, Policy]
+    config: dict[str, Definition]  # as it is written
     now: float = 0.0
     pids: Iterator[int] = field(default_factory=lambda: iter(range(1000, 10_000_000)))
+    force: dict[str, Definition] = field(default_factory=dict)  # ... and as the agent has taken it
+    policies: dict[str, Policy] = field(default_factory=dict)
     disk: dict[str, Saved] = field(default_factory=dict)
+    boot_no: int = 0
+    saved_in: int = 0  # the boot in which the disk was last written
+    history: dict[str, tuple[int, float, float | None]] = field(default_factory=dict)  # digest, launched, ready
     attempts: dict[str, Attempt | None] = field(default_factory=dict)
     freed: dict[int, tuple[float, float]] = field(default_factory=dict)  # GPU -> (MiB held, since when they drain)
     taken_until: dict[int, float] = field(default_factory=dict)  # by strangers
@@ -94,6 +114,30 @@ class Host:
     unmet: dict[str, tuple[Need, ...]] = field(default_factory=dict)
     kind: float = 0.0  # how often a launch goes well: 0..1
     curse: Cause | None = None  # each attempt answers soon, and dies of this soon after
+    doomed: str = ""  # each attempt of this server dies at once, of a cause that no attempt mends
+
+    def __post_init__(self) -> None:
+        for name, definition in self.config.items():
+            self.put_in_force(name, definition)
+
+    def put_in_force(self, name: str, definition: Definition) -> None:
+        """From now on the agent takes a server for this."""
+        self.force[name], self.policies[name] = definition, definition.policy
+
+    def reboot(self) -> None:
+        """Every process is gone, and nobody sees how."""
+        self.boot_no += 1
+        for attempt in self.attempts.values():
+            if attempt is not None:
+                attempt.died = self.now if attempt.died is None else attempt.died
+                attempt.leader, attempt.children = None, []
+        self.freed.clear()
+
+    def near(self, name: str) -> list[str]:
+        """The servers that share something with this one, by what the agent has taken."""
+        return [
+            other for other, p in self.policies.items() if other in self.policies[name].overlaps or name in p.overlaps
+        ]
 
     def live(self, name: str) -> list[Proc]:
         """The live processes of a server."""
@@ -106,7 +150,7 @@ class Host:
         """A launch. Breaks off when law 5, or the peace between servers that share something, is broken."""
         if self.live(name):
             raise AssertionError(f"law 5: {name} is launched beside its own tree")
-        for other in sorted(self.policies[name].overlaps):
+        for other in self.near(name):
             if self.live(other):
                 raise AssertionError(f"{name} is launched beside {other}, with which it shares something")
         r, good = self.rng, self.rng.random() < self.kind
@@ -119,6 +163,9 @@ class Host:
             code=r.choice((Exit(code=0), Exit(code=1), Exit(code=1), Exit(signal=9, oom=True), Exit(signal=11))),
             cause=r.choice(CAUSES),
             died=None if leader else self.now,
+            gpus=self.force[name].policy.gpus,
+            port=self.force[name].port,
+            digest=self.force[name].digest,
         )
         if attempt.ready_at is None and r.random() < 0.7:
             attempt.hung_from = self.now + r.uniform(0, 30)
@@ -128,6 +175,8 @@ class Host:
             attempt.sick = (start, start + r.choice((20, 150, 500)), r.choice(hows))
         if self.curse is not None and self.kind < 1:
             attempt.ready_at, attempt.cause, attempt.hung_from = self.now + 3, self.curse, None
+        if name == self.doomed:
+            attempt.ready_at, attempt.cause = None, CAUSES[2]
         self.attempts[name] = attempt
         return attempt
 
@@ -154,7 +203,7 @@ class Host:
         else:
             attempt.children.remove(proc)
         if not attempt.procs:
-            for gpu in self.policies[name].gpus:
+            for gpu in attempt.gpus:
                 self.freed[int(gpu)] = (NEED_MIB, self.now + self.rng.choice((0.0, 0.1, 2.0)))
         return was_leader
 
@@ -163,8 +212,8 @@ class Host:
     def free_mib(self, gpu: int) -> int:
         """What is truly free on one GPU."""
         free = TOTAL_MIB - 500
-        for name, policy in sorted(self.policies.items()):
-            if str(gpu) in policy.gpus and self.live(name):
+        for attempt in self.attempts.values():
+            if attempt is not None and attempt.procs and str(gpu) in attempt.gpus:
                 free -= NEED_MIB
         held, since = self.freed.get(gpu, (0.0, 0.0))
         free -= int(max(0.0, min(held, held - FREE_SPEED_MIB_S * (self.now - since))))
@@ -189,11 +238,16 @@ class Host:
             main=attempt.leader.id if can_see and attempt and attempt.leader else None,
             invocation=attempt.invocation if can_see and attempt and procs else None,
             unkillable=tuple(proc.id.pid for proc in procs if proc.stuck) if can_see else (),
-            needs=self.unmet.get(name, ()) if checked and r.random() >= blind else None,
+            needs=self._needs(name) if checked and r.random() >= blind else None,
             rivals=frozenset(unit for unit in sorted(policy.rivals) if self.units.get(unit) is not None),
             gpus=self._gpus() if r.random() >= blind else None,
             life=self._life(attempt) if can_see and r.random() >= blind / 2 else None,
         )
+
+    def _needs(self, name: str) -> tuple[Need, ...]:
+        others = [attempt for other, attempt in self.attempts.items() if other != name]
+        taken = any(each is not None and each.procs and each.port == self.force[name].port for each in others)
+        return (*self.unmet.get(name, ()), *((PORT,) if taken else ()))
 
     def _gpus(self) -> tuple[Gpu, ...]:
         holder = (Holder(pid=7, mib=50_000, kind="stranger"),)
