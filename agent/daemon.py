@@ -11,7 +11,6 @@ import socket as sockets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -51,8 +50,8 @@ logger = structlog.get_logger()
 def run(config_path: Path | None, socket: Path | None) -> int:
     """Run the agent until SIGTERM, SIGINT, SIGQUIT or SIGHUP; its servers end with it. The exit code.
 
-    0: ended as asked; 1: something outside failed, said on stderr; 2: the configuration is wrong; 100: another agent
-    runs on the same state.
+    0: ended as asked; 1: something outside failed, or a server has outlived the agent, said on stderr; 2: the
+    configuration is wrong; 100: another agent runs on the same state.
     """
     config_path = config_path or CONFIG
     try:
@@ -70,15 +69,18 @@ def run(config_path: Path | None, socket: Path | None) -> int:
     sys.setswitchinterval(SWITCH_S)
     log.setup()
     try:
-        asyncio.run(_serve(config, config_path, store, path))
+        gone = asyncio.run(_serve(config, config_path, store, path))
     except EdgeError as error:
         logger.error("the agent cannot run", why=str(error))
         return FAULT
-    return OK
+    return OK if gone else FAULT
 
 
-async def _serve(config: Config, config_path: Path, store: StateFile, path: Path) -> None:
-    """Everything between the start and the end. EdgeError: the agent's own address or state cannot be had."""
+async def _serve(config: Config, config_path: Path, store: StateFile, path: Path) -> bool:
+    """Everything between the start and the end. False: a server has outlived it.
+
+    EdgeError: the agent's own address or state cannot be had.
+    """
     notifier, board = Notifier(), Board()
     configured = Configured(config_path, config, _outside)
     loop = Loop(
@@ -89,19 +91,21 @@ async def _serve(config: Config, config_path: Path, store: StateFile, path: Path
         run=secrets.token_hex(4),
         about=_about(),
         more_faults=lambda: [f"configuration-refused: {configured.refused}"] if configured.refused else [],
-        on_beat=partial(_beat, notifier),
+        on_beat=Pulse(notifier),
     )
     app = build(board, loop.ask, version("gpuagent"), path, configured.hide, _reloading(configured, loop))
     api = ApiThread(app, config.agent.listen_address, path)
     closing = _closing_on_signals(notifier)
     api.start()
     try:
-        notifier.ready()
         logger.info("the agent runs", socket=str(path), http=config.agent.listen, servers=list(config.servers))
-        await loop.run(closing)
+        return await loop.run(closing)
     finally:
         board.close()  # ends every wait and stream, so that the API can end
-        await asyncio.to_thread(api.stop)
+        try:
+            await asyncio.to_thread(api.stop)
+        except EdgeError as error:  # a thread of clients that hang does not keep the process from ending
+            logger.warning("the API has not ended well", why=str(error))
 
 
 def _reloading(configured: Configured, loop: Loop) -> PostReload:
@@ -190,7 +194,18 @@ def _boot_id() -> str | None:
         return None
 
 
-def _beat(notifier: Notifier, why: str) -> None:
-    """From the loop itself: withheld when the loop hangs."""
-    notifier.status(why)
-    notifier.watchdog()
+class Pulse:
+    """What systemd hears of the loop, from the loop itself: withheld while it hangs. READY with the first beat: from
+    then on every server has been looked at, and the API answers with what was found."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._ready = False
+
+    def __call__(self, why: str) -> None:
+        """One beat, with the sentence of the moment."""
+        if not self._ready:
+            self._notifier.ready()
+            self._ready = True
+        self._notifier.status(why)
+        self._notifier.watchdog()

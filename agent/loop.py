@@ -16,13 +16,13 @@ from dataclasses import replace
 import structlog
 
 from agent.board import Board, Snapshot
+from agent.booting import look_back
 from agent.core.chronicle import runs
 from agent.core.host import Taken, advance, present
 from agent.core.model import (
     Answer,
     Ask,
     Asked,
-    Booted,
     Closed,
     Effect,
     Event,
@@ -33,7 +33,7 @@ from agent.core.model import (
     State,
     Tick,
 )
-from agent.errors import ConfigError
+from agent.errors import ConfigError, EdgeError
 from agent.ports import Store
 from agent.records import Records
 from agent.roster import Defined, Roster
@@ -66,8 +66,7 @@ class Loop:
     ) -> None:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
-        `more_faults`: what does not work beside the servers.
-        `on_beat` is called once a second with the sentence of the moment, from the loop itself.
+        `more_faults`: what does not work beside the servers. `on_beat` is called once a second, from the loop itself.
         """
         self._store = store
         self._records = records
@@ -87,14 +86,18 @@ class Loop:
         self._answers: dict[int, Future[str | None]] = {}
         self._asks = itertools.count(1)
         self._early: list[Callable[[], None]] | None = []  # commands that came before the boot; None: booted
+        self._closing = False
         self._quiescent = asyncio.Event()
         for name, defined in servers.items():
             self._roster.add(name, defined)
 
     # -- from the start to the end -------------------------------------------------------------------
 
-    async def run(self, closing: asyncio.Event) -> None:
-        """Go on from what is there, until `closing` is set and every server has ended. A bug raises out of it."""
+    async def run(self, closing: asyncio.Event) -> bool:
+        """Go on from what is there, until `closing` is set and every server has ended; False: one has outlived it.
+
+        A bug raises out of it. EdgeError: the state cannot be read.
+        """
         self._saved = self._store.load()
         async with self._tasks:
             await self._records.load()
@@ -105,43 +108,30 @@ class Loop:
             for command in early:
                 command()
             await closing.wait()
-            await self._end_servers()
+            self._closing = True
+            gone = await self._end_servers()
             self._roster.rest()
             for task in running:
                 task.cancel()
         await self._records.finish()
         for answer in self._answers.values():
             answer.set_result("the agent is ending")
+        return gone
 
     async def _boot(self, names: list[str]) -> None:
         """Look at each of these servers, then go on with it."""
-        for name, event in zip(names, await asyncio.gather(*map(self._booted, names)), strict=True):
-            self._deliver(name, event)
+        members, rebooted = self._roster.members, bool(self._store.rebooted)
+        looks = (
+            look_back(n, members[n], self._saved.get(n, Saved()), self._records, run=self._run, rebooted=rebooted)
+            for n in names
+        )
+        for name, event in zip(names, await asyncio.gather(*looks), strict=True):
+            if not self._closing:
+                self._deliver(name, event)
         for name in names:
             self._roster.set_to_work(name)
 
-    async def _booted(self, name: str) -> Booted:
-        """What the agent finds of one server, with all that is known of it from before."""
-        watch, known = self._roster.members[name].watch, self._saved.get(name, Saved())
-        if self._store.rebooted:  # no process of another boot lives, and its failures are history
-            known = replace(known, running=False, served=False, attempt=0, failures=())
-        seen = await watch.look()
-        ended = await watch.last_words(known.invocation) if known.running and seen.tree == () else None
-        health = await watch.ask_health(seen) if seen.main is not None else None
-        start = self._records.known(name, seen.invocation or known.invocation)
-        return Booted(
-            saved=known,
-            seen=seen,
-            run=self._run,
-            health=health,
-            launched=start.began if start else None,
-            ready=start.began + start.ready_s if start and start.ready_s is not None else None,
-            steps=tuple((step, start.began + after_s) for step, after_s in start.steps) if start else (),
-            ended=ended,
-            at=self._now(),
-        )
-
-    async def _end_servers(self) -> None:
+    async def _end_servers(self) -> bool:
         """End every server, whole tree, and wait until each is gone; what survives is named, not waited for."""
         for name in self._states:
             self._deliver(name, Closed(at=self._now()))
@@ -152,6 +142,8 @@ class Loop:
         except TimeoutError:
             left = {name: state.why for name, state in self._states.items() if state.stage is not Stage.DOWN}
             log.error("ending without everything being carried out", servers=left)
+            return False
+        return True
 
     async def _beat(self) -> None:
         while True:
@@ -164,35 +156,40 @@ class Loop:
 
     async def redefine(self, servers: Mapping[str, Defined]) -> None:
         """Take a new configuration, whole. ConfigError: it would take away a server that runs or is wanted."""
+        if self._closing or self._early is not None:
+            raise EdgeError("agent", "reload", "it is ending" if self._closing else "it is starting; ask again")
         gone = self._states.keys() - servers.keys()
-        if busy := [name for name in sorted(gone) if self._is_busy(self._states[name])]:
+        if busy := [name for name in sorted(gone) if present(now := self._states[name]) or now.wanted or now.pending]:
             raise ConfigError([f"servers.{name}: is wanted or runs; stop it before it is taken away" for name in busy])
         for name in gone:
-            self._saved[name] = self._states[name].saved
-            self._roster.drop(name)
-            self._set_alarm(name, None)
-            self._shown.pop(name, None)
+            self._drop(name)
+        old = [name for name in servers if name in self._states]
+        new = [name for name in servers if name not in self._states]
+        for name in new:  # all of them before anything is told: a change of one is news for its neighbours
+            self._roster.add(name, servers[name])
         self._states = {name: self._states.get(name, State()) for name in servers}
-        for name, defined in servers.items():
-            if name in self._roster.members:
-                self._change(name, defined)
-            else:
-                self._roster.add(name, defined)
-        await self._boot([name for name, state in self._states.items() if not state.run])
+        for name in old:
+            self._change(name, servers[name])
+        await self._boot(new)
         self._publish(set())
 
-    def _is_busy(self, state: State) -> bool:
-        return present(state) or state.wanted or state.pending is not None
+    def _drop(self, name: str) -> None:
+        self._saved[name] = self._states[name].saved
+        self._states = {each: state for each, state in self._states.items() if each != name}
+        self._set_alarm(name, None)
+        self._shown.pop(name, None)
+        self._roster.drop(name)
 
     def _change(self, name: str, defined: Defined) -> None:
         """Now, or when what runs has ended."""
-        member = self._roster.members[name]
+        member, state = self._roster.members[name], self._states[name]
         if member.next is None and member.defined.same(defined):
+            self._roster.overlap(name, defined.policy.overlaps)
             return
-        if present(self._states[name]):
+        if present(state):
             self._roster.put_off(name, defined)
         else:
-            self._roster.put_in_force(name, defined)
+            self._roster.put_in_force(name, defined, state.saved.invocation)
         self._deliver(name, Reconfigured(at=self._now()))
 
     # -- from outside --------------------------------------------------------------------------------
@@ -219,7 +216,7 @@ class Loop:
         self._deliver(name, replace(asked, id=number, at=self._now()))
 
     def publish(self) -> None:
-        """Show what is true now of the agent itself; of the servers it is shown anyway."""
+        """Show what is true now of the agent itself."""
         self._publish(set())
 
     # -- the turn --------------------------------------------------------------------------------------
@@ -250,7 +247,7 @@ class Loop:
             log.info(one.state.why, server=one.name, stage=one.state.stage, cause=cause)
             member.watch.stir()
         if member.next is not None and not present(one.state):
-            self._roster.put_in_force(one.name, member.next)
+            self._roster.put_in_force(one.name, member.next, one.state.saved.invocation)
         if one.state.stage is not one.before.stage and runs(one.state) and one.state.saved.invocation:
             member.watch.follow(one.state.saved.invocation)  # to be launched, or adopted
 
@@ -282,16 +279,17 @@ class Loop:
             expected = self._records.expected(name, state, self._now())
             face = Face(member.defined.url, member.watch.log, tail, self._records.shown(name), expected)
             self._shown[name] = show(name, state, face, self._to_wall)
-        if len(self._shown) < len(self._states):
-            return  # booting: a server that is not shown yet would be taken for one that is not defined
-        shown = [self._shown[name] for name in self._states]
+        if self._early is not None and len(self._shown) < len(self._states):
+            return  # booting: what is not shown yet would be taken for not defined
+        shown = [self._shown[name] for name in self._states if name in self._shown]
         degraded = self._degraded()
+        marks = list(dict.fromkeys(mark.partition(":")[0] for mark in degraded))  # the rest may name a file
         self._board.publish(
             Snapshot(
                 version=self._board.read().version + 1,
                 servers={each.page.name: each.page for each in shown},
                 full=dump(status(*self._about, [each.full for each in shown], degraded)),
-                public=dump(status(*self._about, [each.public for each in shown], degraded)),
+                public=dump(status(*self._about, [each.public for each in shown], marks)),
                 about=dump(status(*self._about, [each.page.name for each in shown], degraded)),
             )
         )
@@ -307,6 +305,8 @@ class Loop:
         unsaved = (member.worker.unsaved for member in members.values() if member.worker.unsaved)
         marks = [f"state-not-saved: {why}" for why in dict.fromkeys(unsaved)]
         marks += [f"state: {fault}" for fault in self._store.faults] + self._records.faults + self._more_faults()
+        lost = [name for name, saved in self._saved.items() if saved.running and name not in self._states]
+        marks += [f"undefined-server: {name} ran when it was last seen, and is not defined any more" for name in lost]
         for name, member in members.items():
             marks += [f"{mark}: {name}: {why}" for mark, why in member.watch.marks.items()]
         return marks

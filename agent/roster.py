@@ -29,8 +29,8 @@ class Defined:
     open: Callable[[], Outside]
 
     def same(self, other: Defined) -> bool:
-        """Whether it makes no difference which of the two is in force."""
-        return (self.policy, self.source) == (other.policy, other.source)
+        """Whether the operator wrote the same. Who else is defined is no part of it."""
+        return self.source == other.source
 
 
 @dataclass(slots=True)
@@ -63,11 +63,15 @@ class Roster:
         self._state = state
         self._tell = tell
         self._tasks = tasks
+        self.policies: dict[str, Policy] = {}  # those in force
 
-    @property
-    def policies(self) -> dict[str, Policy]:
-        """Those in force."""
-        return {name: member.defined.policy for name, member in self.members.items()}
+    def _settle(self) -> None:
+        """Who overlaps with whom, as seen from both: one of the two may run by an older definition."""
+        said = {name: member.defined.policy for name, member in self.members.items()}
+        for name, policy in said.items():
+            others = {other for other, its in said.items() if name in its.overlaps}
+            said[name] = replace(policy, overlaps=policy.overlaps | others)
+        self.policies = said
 
     @property
     def patience_s(self) -> float:
@@ -81,6 +85,7 @@ class Roster:
         outside = defined.open()
         worker = Worker(name, lambda: self.members[name].outside, self._store, lambda event: self._tell(name, event))
         self.members[name] = Member(defined, outside, self._eyes(name, outside), worker)
+        self._settle()
 
     def _eyes(self, name: str, outside: Outside) -> Watch:
         return Watch(outside, lambda: self._state(name), lambda event: self._tell(name, event))
@@ -94,20 +99,35 @@ class Roster:
         if member.working is None:
             member.working = self._tasks.create_task(member.worker.run())
 
-    def put_in_force(self, name: str, defined: Defined) -> None:
-        """From now on the server is what this says. Nothing of it may run."""
+    def put_in_force(self, name: str, defined: Defined, last: str | None) -> None:
+        """From now on the server is what this says. Nothing of it may run; `last` is its last invocation."""
         member = self.members[name]
         self._records.define(name, defined.digest)
+        self._let_go(member.outside)
         member.defined, member.next, member.outside = defined, None, defined.open()
         member.watch = self._eyes(name, member.outside)
+        if last is not None:
+            member.watch.recall(last)
         self.set_to_work(name)
+        self._settle()
+
+    def overlap(self, name: str, overlaps: frozenset[str]) -> None:
+        """The server is as it was, but not those beside it."""
+        member = self.members[name]
+        member.defined = replace(member.defined, policy=replace(member.defined.policy, overlaps=overlaps))
+        self._settle()
+
+    def _let_go(self, outside: Outside) -> None:
+        """Of descriptors and threads."""
+        outside.server.close()
+        self._tasks.create_task(outside.probe.close())
 
     def put_off(self, name: str, defined: Defined) -> None:
-        """The server is what this says from its next launch on. Who its rivals are counts at once."""
+        """The server is what this says from its next launch on. Until then it has what it had, and may be in the way
+        of more servers than before."""
         member = self.members[name]
         member.next = defined
-        policy = replace(member.defined.policy, overlaps=defined.policy.overlaps)
-        member.defined = replace(member.defined, policy=policy)
+        self.overlap(name, member.defined.policy.overlaps | defined.policy.overlaps)
 
     def drop(self, name: str) -> None:
         """Nothing of it runs, and nobody wants it."""
@@ -115,6 +135,8 @@ class Roster:
         for task in (member.watching, member.working):
             if task is not None:
                 task.cancel()
+        self._let_go(member.outside)
+        self._settle()
 
     async def drained(self) -> None:
         """Until every effect is carried out."""

@@ -28,6 +28,7 @@ from agent.errors import EdgeError
 from agent.families import Family
 from agent.families.cause import find_cause
 from agent.families.reader import News
+from agent.keeping import Keeping, wait
 from agent.log_reading import LAST_WORDS_BYTES, SLICE_BYTES, LogReading
 from agent.ports import Checks, Keeper, Log, Probe, Server, Tree
 
@@ -52,10 +53,6 @@ TELL_S = 0.2
 """Between two times that mere lines are told."""
 BOOT_PROBE_S = 2.0
 """A server that runs when the agent starts: slower than this is not called ready at once."""
-AWAY_BYTES = 64 * 1024 * 1024
-"""Read at most of the log of a server that ended while no agent ran: some seconds' work."""
-KEEP_S = 10.0
-"""Between two times that the logs are brought back within their bounds."""
 CAUGHT_UP_BYTES = 1024 * 1024
 """Read at most before it is said to be ready."""
 
@@ -84,20 +81,23 @@ class Watch:
         self._tell = tell
         self._told_at = -TELL_S  # when the last news of the log was told
         self._untold = 0  # lines since then, as far as known: more than none
-        self._unkept: str | None = None  # why the logs are not kept within their bounds
+        self._keeping = Keeping(outside.keeper, self._present)
         self._look_now = asyncio.Event()
-        self._followed = asyncio.Event()
         self._stirred = asyncio.Event()
         self._reading: LogReading | None = None
         outside.server.on_exit(self._exited)
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_forever())
-            tasks.create_task(self._probe_forever())
-            tasks.create_task(self._read_forever())
-            tasks.create_task(self._keep_forever())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_forever())
+                tasks.create_task(self._probe_forever())
+                tasks.create_task(self._read_forever())
+                tasks.create_task(self._keeping.run())
+        finally:
+            if self._reading is not None:
+                self._reading.close()
 
     def look_now(self) -> None:
         """Look at once; if a look is under way, again after it, so that one begins after this call."""
@@ -111,7 +111,7 @@ class Watch:
     @property
     def marks(self) -> dict[str, str]:
         """What does not work -> why."""
-        unkept = {"log-not-bounded": self._unkept} if self._unkept else {}
+        unkept = {"log-not-bounded": self._keeping.fault} if self._keeping.fault else {}
         return {**{f"{edge}-not-seen": why for edge, why in self.faults.items()}, **unkept}
 
     @property
@@ -141,8 +141,8 @@ class Watch:
         """What the log says of an attempt whose end nobody saw. None: it has no log, so it was never launched."""
         if invocation is None:
             return None
-        self.follow(invocation)
-        for _ in range(AWAY_BYTES // SLICE_BYTES):
+        self.recall(invocation)
+        for _ in range(2 * LAST_WORDS_BYTES // SLICE_BYTES):
             if not self._read_some():
                 break
             await asyncio.sleep(0)
@@ -150,6 +150,20 @@ class Watch:
             return None
         reading.end()
         return self._hidden(find_cause(self._outside.family, reading.reader, Exit()))
+
+    def recall(self, invocation: str) -> None:
+        """Read the end of the log of an attempt that is over."""
+        self.follow(invocation)
+        self._jump()
+
+    def _jump(self) -> None:
+        """Of what is not read yet, only the end: it tells why a server died."""
+        if self._reading is None:
+            return
+        try:
+            self._reading.jump_to_last_words()
+        except EdgeError as error:
+            self.faults["log"] = str(error)
 
     # -- looks -------------------------------------------------------------------------------------
 
@@ -194,13 +208,13 @@ class Watch:
         while True:
             self._look_now.clear()
             self._tell(Looked(seen=await self.look(), at=asyncio.get_running_loop().time()))
-            await _wait(self._look_now, LOOK_S.get(self._state().stage, LOOK_ELSE_S))
+            await wait(self._look_now, LOOK_S.get(self._state().stage, LOOK_ELSE_S))
 
     # -- the port ----------------------------------------------------------------------------------
 
     async def _probe_forever(self) -> None:
         while True:
-            await _wait(self._stirred, self._probe_pause_s())
+            await wait(self._stirred, self._probe_pause_s())
             state = self._state()
             if state.stage in PROBED and not state.launching and state.saved.invocation is not None:
                 await self._probe(state.saved.invocation)
@@ -235,26 +249,19 @@ class Watch:
             self._reading.close()
         path = self._outside.log_path(invocation)
         self._reading = LogReading(invocation, self._outside.open_log(path), self._outside.family)
-        self._followed.set()
+        self._keeping.now()
 
-    async def _keep_forever(self) -> None:
-        while True:
-            self._followed.clear()
-            read = self._reading.invocation if self._reading is not None else None
-            present = frozenset(each for each in (self._state().saved.invocation, read) if each is not None)
-            try:
-                await self._outside.keeper.keep(present)
-                self._unkept = None
-            except EdgeError as error:
-                self._unkept = str(error)
-            await _wait(self._followed, KEEP_S)
+    def _present(self) -> frozenset[str]:
+        """The attempts whose logs must stay."""
+        read = self._reading.invocation if self._reading is not None else None
+        return frozenset(each for each in (self._state().saved.invocation, read) if each is not None)
 
     async def _read_forever(self) -> None:
         while True:
             if self._read_some():
                 await asyncio.sleep(0)  # a storm of lines must not keep the loop from anything else
             else:
-                await _wait(self._stirred, READ_S.get(self._state().stage, READ_ELSE_S))
+                await wait(self._stirred, READ_S.get(self._state().stage, READ_ELSE_S))
 
     def _read_some(self) -> bool:
         """Read and tell the next slice; False: there is nothing new, or it cannot be read."""
@@ -292,10 +299,7 @@ class Watch:
         self.follow(invocation)
         if (reading := self._reading) is None:
             return
-        try:
-            reading.jump_to_last_words()
-        except EdgeError as error:
-            self.faults["log"] = str(error)
+        self._jump()
         self._catch_up(2 * LAST_WORDS_BYTES)  # what it wrote up to its end, though it wrote while we read
         self._tell_news(invocation, reading.end())
         cause = find_cause(self._outside.family, reading.reader, how)
@@ -305,12 +309,3 @@ class Watch:
     def _hidden(self, cause: Cause) -> Cause:
         """The cause without secrets."""
         return replace(cause, text=self._outside.redact(cause.text))
-
-
-async def _wait(event: asyncio.Event, pause_s: float | None) -> None:
-    """Until the event is set or the pause is over; None: only the event."""
-    try:
-        async with asyncio.timeout(pause_s):
-            await event.wait()
-    except TimeoutError:
-        return

@@ -7,6 +7,7 @@ from dataclasses import replace
 from agent.core import forecast
 from agent.core.levels import fresh
 from agent.core.model import (
+    NEVER,
     After,
     Cause,
     Health,
@@ -56,6 +57,7 @@ def late_health(state: State, event: Tick, policy: Policy) -> Transition:
     Nor does FOREIGN: a new attempt would find the same stranger on its port, or be as hard to prove ours.
     """
     probed = state.health not in (None, Health.FOREIGN)
+    probed = probed and not (state.changed and state.answered == NEVER)  # perhaps asked where only the new one would be
     known = state.seen.tree is not None and event.at - state.life_at <= BUSY_S and probed
     if not known or busy(state, event.at):
         return Transition(replace(state, deadline=event.at + policy.unhealthy_s), (Look(),))
@@ -70,6 +72,8 @@ def late_stop(state: State, event: Tick, policy: Policy) -> Transition:
     known = bool(seen.tree) and fresh(state)
     if state.launching or (not known and (state.main is None or state.killed)):
         return Transition(replace(state, deadline=event.at + policy.kill_s), (Look(),))  # unknown never kills
+    if known and {process.pid for process in seen.tree or ()} <= set(seen.ending):  # dead: no signal hastens it
+        return Transition(replace(state, deadline=event.at + policy.kill_s), (Look(),))
     if state.main is not None and state.signals < len(policy.terms_s):
         again = replace(state, signals=state.signals + 1, deadline=event.at + policy.terms_s[state.signals])
         return Transition(again, (Terminate(), Look()))

@@ -160,8 +160,11 @@ def gone(state: State, at: float, policy: Policy) -> Transition | None:
         return _over(state, at, policy)
     if state.swept or state.main in state.seen.tree:
         return None
-    left = ", ".join(str(process.pid) for process in state.seen.tree[:5])
-    why = f"ending what the first process left behind: pid {left}"
+    left = [str(process.pid) for process in state.seen.tree if process.pid not in state.seen.ending]
+    if not left:
+        why = f"pid {state.seen.ending[0]} has ended, and the kernel frees what it held"
+        return None if state.why == why else Transition(replace(state, why=why))
+    why = f"ending what the first process left behind: pid {', '.join(left[:5])}"
     swept = replace(state, main=None, swept=True, why=why, deadline=at + policy.sweep_s)
     return Transition(swept, (Terminate(whole=True),))
 

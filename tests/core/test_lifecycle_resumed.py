@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.core.machine import check, step
-from agent.core.model import Booted, Health, Launch, Reconfigured, Retry, Saved, Seen, Stage, Step, Terminate, Want
+from agent.core.model import (
+    Booted,
+    Health,
+    Kill,
+    Launch,
+    Reconfigured,
+    Retry,
+    Saved,
+    Seen,
+    Stage,
+    Step,
+    Terminate,
+    Want,
+)
 from agent.core.words import say
 from tests.core.script import MAIN, UP, WORKER, Script, cause
 
@@ -109,3 +122,26 @@ def test_a_changed_definition_starts_nothing_that_is_not_wanted() -> None:
     done = step(before, Reconfigured(at=life.now), life.policy)
     check(before, Reconfigured(at=life.now), done, life.policy)
     assert done.state.stage is Stage.DOWN
+
+
+def test_a_dead_process_is_waited_for_while_the_kernel_frees_its_memory_and_never_signalled_or_called_left_over() -> (
+    None
+):
+    life = Script().start().serve()
+    life.exited()
+    for _ in range(20):
+        life.look(tree=(MAIN,), ending=(MAIN.pid,))
+        assert (life.stage, life.effects) == (Stage.STOPPING, ())
+        assert "the kernel frees" in life.state.why
+        life.ring()
+        assert not life.did(Kill)
+    life.look()
+    assert life.stage is Stage.BACKING_OFF
+
+
+def test_what_lives_on_beside_a_dead_process_is_still_told_to_end() -> None:
+    life = Script().start().serve()
+    life.exited()
+    life.look(tree=(MAIN, WORKER), ending=(MAIN.pid,))
+    assert life.did(Terminate)
+    assert str(WORKER.pid) in life.state.why

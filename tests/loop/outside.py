@@ -84,6 +84,9 @@ class World:
         if invocation is not None and not self.lossy:
             self._tell(invocation, how)
 
+    def close(self) -> None:
+        """Nothing to let go of."""
+
     # -- ports.Checks
 
     async def needs(self, ours: frozenset[int]) -> tuple[Need, ...]:
@@ -104,6 +107,19 @@ class World:
         if self.health is Health.TIMEOUT:
             await asyncio.sleep(10)
         return self.health, ""
+
+
+class Port:
+    """ports.Probe on a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
+        return await self._world.ask(ours)
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
 
 
 class Lines:
@@ -235,7 +251,7 @@ class Bench:
         return Outside(
             server=world,
             checks=world,
-            probe=world,
+            probe=Port(world),
             family=FAMILIES["plain"],
             keeper=world,
             open_log=lambda path: Lines(world),

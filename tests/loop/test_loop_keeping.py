@@ -9,7 +9,7 @@ import pytest
 
 from agent.core.model import Ask, Exit, Saved
 from agent.errors import EdgeError
-from agent.watch import KEEP_S
+from agent.keeping import KEEP_S
 from tests.loop.outside import Bench
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from agent.core.model import Ask, Exit, Health, Policy, Process, Saved, Want
-from agent.errors import ConfigError
+from agent.errors import ConfigError, EdgeError
 from tests.loop.outside import Bench, World
 
 pytestmark = pytest.mark.anyio
@@ -141,3 +141,87 @@ async def test_after_a_reboot_nothing_is_believed_of_the_processes_before_it() -
     async with bench.running():
         await bench.until_launched(1)
         assert shown(bench)["attempt"] == 1
+
+
+@pytest.mark.parametrize("order", [["one", "two"], ["two", "one"]])
+async def test_one_reload_may_change_a_server_and_add_its_rival_whatever_their_order(order: list[str]) -> None:
+    bench = Bench({"one": Saved()})
+    async with bench.running():
+        await bench.ask(Ask.START)
+        bench.world.health = Health.OK
+        await bench.until("ready")
+        bench.digest, bench.policies = "d2", RIVALS
+        worlds = {"one": bench.world, "two": World()}
+        bench.worlds = {name: worlds[name] for name in order}
+        await bench.loop.redefine(bench.defined())
+        assert list(bench.board.read().servers) == order
+        assert "takes effect at restart" in str(shown(bench)["why"])
+        refused = await bench.ask(Ask.START, "two")
+        assert refused is not None
+        assert "one is wanted" in refused
+
+
+async def test_a_rival_that_comes_or_goes_is_no_change_of_a_definition() -> None:
+    bench = Bench({"one": Saved()})
+    async with bench.running():
+        await bench.ask(Ask.START)
+        bench.world.health = Health.OK
+        await bench.until("ready")
+        bench.policies = RIVALS
+        bench.worlds = {"one": bench.world, "two": World()}
+        await bench.loop.redefine(bench.defined())
+        assert "takes effect" not in str(shown(bench)["why"])
+        assert await bench.ask(Ask.START, "two") is not None
+
+
+async def test_what_runs_by_an_older_definition_keeps_its_rivals_away_until_it_ends() -> None:
+    bench = two_rivals()
+    async with bench.running():
+        await bench.ask(Ask.START, "one")
+        bench.worlds["one"].health = Health.OK
+        await bench.until("ready", "one")
+        bench.digest, bench.policies = "d2", {}  # the new ones would not be in each other's way
+        await bench.loop.redefine(bench.defined())
+        assert await bench.ask(Ask.START, "two") is not None
+        assert await bench.ask(Ask.STOP, "one") is None
+        await bench.until("down", "one")
+        assert await bench.ask(Ask.START, "two") is None
+        assert await bench.ask(Ask.START, "one") is None
+        await bench.until("starting", "one")
+        await bench.until("starting", "two")
+
+
+async def test_an_agent_that_ends_takes_no_new_configuration() -> None:
+    bench = Bench({"one": Saved()})
+    async with bench.running():
+        await bench.until("down")
+    with pytest.raises(EdgeError, match="ending"):
+        await bench.loop.redefine(bench.defined())
+
+
+async def test_a_server_that_was_given_up_is_not_launched_again_by_the_next_agent() -> None:
+    bench = Bench({"one": Saved()})
+    async with bench.running():
+        await bench.ask(Ask.START)
+        await bench.until_launched(1)
+        bench.world.written = b"server: error: unrecognized arguments: --x\n"
+        bench.world.end(Exit(code=2))
+        await bench.until("failed")
+        kept = dict(bench.disk.saved)
+    bench.disk.saved = kept  # as after a SIGKILL
+    bench.world.launched.clear()
+    async with bench.running():
+        await bench.until("failed")
+        await asyncio.sleep(60)
+        assert bench.world.launched == []
+        assert await bench.ask(Ask.START) is None
+        await bench.until_launched(1)
+
+
+async def test_a_server_that_runs_and_is_not_defined_any_more_is_said() -> None:
+    bench = Bench({"one": Saved()})
+    bench.disk.saved["gone"] = Saved(want=Want.UP, running=True)
+    async with bench.running():
+        await bench.until("down")
+        assert "undefined-server: gone" in bench.board.read().full.decode()
+        assert b"undefined-server" in bench.board.read().public
