@@ -43,7 +43,6 @@ from agent.board import Board
 from agent.core.redact import redact
 
 LIVE_S = 5.0  # the loop turns far more often
-ANSWER_S = 10.0  # a change is answered after a save; a disk that takes longer is in trouble
 LOG_LINES = 10_000
 
 
