@@ -14,7 +14,7 @@ from agent.config import Config, ServerConfig, read_environment_file
 from agent.config.rules import address_of, family_of, port_of, shared
 from agent.core.model import Policy
 from agent.errors import ConfigError, EdgeError
-from agent.families import Family, flag_value
+from agent.families import Family, flag_value, listed_values
 
 
 class Environment:
@@ -119,9 +119,9 @@ def _digest(server: ServerConfig, gpus: tuple[str, ...]) -> str:
 def _files(server: ServerConfig, family: Family) -> tuple[Path, ...]:
     """The models that the command names by the family's flags, and those that the definition adds."""
     named = (flag_value(server.command, (flag,)) for flag in family.model_flags)
-    files = [Path(value) for value in named if value is not None]
+    files = [value for value in named if value is not None] + listed_values(server.command, family.list_flags)
     base = server.working_dir or Path.cwd()
-    return tuple(dict.fromkeys(base / file for file in (*files, *server.model)))
+    return tuple(dict.fromkeys(base / file for file in (*map(Path, files), *server.model)))
 
 
 def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ...], overlaps: frozenset[str]) -> Policy:

@@ -10,11 +10,21 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.families.family import CauseRule, Family, Remedy, StepRule, flag_value
+from agent.families.family import CauseRule, Family, Remedy, StepRule, flag_value, listed_values
 from agent.families.llama_cpp import LLAMA_CPP
 from agent.families.plain import PLAIN
 
-__all__ = ["FAMILIES", "CauseRule", "Family", "Remedy", "StepRule", "find", "find_by_log", "flag_value"]
+__all__ = [
+    "FAMILIES",
+    "CauseRule",
+    "Family",
+    "Remedy",
+    "StepRule",
+    "find",
+    "find_by_log",
+    "flag_value",
+    "listed_values",
+]
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (PLAIN, LLAMA_CPP)}
 

@@ -44,9 +44,9 @@ class Family:
     """One kind of server.
 
     Log lines reach the patterns decoded, without colours, control characters and foreign prefixes (docker, journald,
-    clocks). Each alternative at the top of a pattern must hold a literal of at least four characters outside of
-    any group, for the reader looks for that first. Only `progress` is free of this, for it counts in one step alone:
-    its patterns begin with "^" and are ASCII (re.ASCII).
+    clocks). Each alternative at the top of a pattern must hold a literal of at least four characters (digits and
+    blanks do not count) outside of any group, for the reader looks for that first. Only `progress` is free of this, for
+    it counts in one step alone: its patterns begin with "^", match within a line (no \\s) and are ASCII (re.ASCII).
     """
 
     name: str
@@ -56,6 +56,7 @@ class Family:
     host_flags: tuple[str, ...] = ("--host",)
     port_flags: tuple[str, ...] = ("--port",)
     model_flags: tuple[str, ...] = ()  # flags whose value is a file or folder that must be readable
+    list_flags: tuple[str, ...] = ()  # the same of several, "a,b" or "a:0.5,b:1" (a file with its scale)
     health_path: str = "/health"
     answers: Mapping[int, Health] = field(default_factory=lambda: {200: Health.OK, 503: Health.LOADING})
     probe_s: float = 5.0  # between two probes of a ready server
@@ -69,7 +70,19 @@ class Family:
     noise: tuple[re.Pattern[str], ...] = ()  # lines that are never a cause
     recoveries: tuple[re.Pattern[str], ...] = ()  # lines that say that what failed before was got over
     causes: tuple[CauseRule, ...] = ()
+    children: re.Pattern[str] | None = None  # matches the start of lines of children whose death the server survives
     signature: re.Pattern[str] | None = None  # lines that no other kind of server prints
+
+
+_SCALE = re.compile(r":-?[\d.]+$")
+
+
+def listed_values(command: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """All files given to any of the list flags `flags`, each time that one stands there, without their scales."""
+    given = [
+        flag_value(command[i : i + 2], flags) for i in range(len(command)) if command[i].partition("=")[0] in flags
+    ]
+    return [_SCALE.sub("", file) for value in given if value is not None for file in value.split(",") if file]
 
 
 def flag_value(command: Sequence[str], flags: Sequence[str]) -> str | None:

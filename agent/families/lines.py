@@ -21,12 +21,13 @@ _STAMP_WITHIN = 120  # characters: further on, it is no stamp of the line
 _PREFIX_TEXT = (
     r"[ \t]*(?:"
     r"[\w.-]{1,64} +\| ?"  # docker compose
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: (?:stdout|stderr) [FP])?(?: |$)"
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,253} [!-9;-Z\\-~]{1,64}(?:\[\d{1,10}\])?: ?"
+    r"|\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: (?:stdout|stderr) [FP])?(?: |$)"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})? [\w.-]{1,253} [!-9;-Z\\-~]{1,64}(?:\[\d{1,10}\])?: ?"
+    r"|[\w.-]{1,253} [!-9;-Z\\-~]{1,64}\[\d{1,10}\]: ?"  # journald's, behind an ISO stamp
     r"|\d{1,9}\.\d\d\.\d{3}\.\d{3} [A-Z] "
     r"|\[[ -Z\\^-~]{0,40}\d\d:\d\d:\d\d[ -Z\\^-~]{0,40}\] ?"
     r"|\([A-Za-z]\w{0,40}(?: \w{1,20}=[\w.]{1,40}){1,4}\) ?"  # (EngineCore pid=12)
-    r"|\[\d{4,5}\] ?"  # llama.cpp's router: the port of the child
+    r"|\[pod/[!-Z\\^-~]{1,300}\] "  # kubectl
     r")"
 )
 _PREFIX = re.compile(_PREFIX_TEXT, re.ASCII)

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import re
 
-_SHORTEST = 4  # a shorter needle would be found in nearly every line
+FILLING = "0123456789 \t"
+"""What sets lines of one kind apart: without it they have one shape, and needles are looked for in shapes."""
+_SHORTEST = 4  # without filling; a shorter needle would be found in nearly every line
 _CLASSES = frozenset("AbBdDsSwWZ")  # escapes that stand for more than one character, or none
 
 
 def needles(pattern: re.Pattern[str]) -> tuple[str, ...]:
     """One literal for each alternative at the top of `pattern`; any match holds at least one of them.
 
-    ValueError: an alternative holds none of at least four characters outside of groups, or case is ignored.
+    Digits and blanks do not count. ValueError: an alternative holds none of at least four characters outside of groups,
+    or case is ignored.
     """
     if pattern.flags & re.IGNORECASE:
         raise ValueError(f"a pattern that ignores case has no needle: {pattern.pattern!r}")
     found: list[str] = []
     for runs in _alternatives(pattern.pattern):
-        longest = max(runs, key=len)
-        if len(longest) < _SHORTEST:
+        longest = max(runs, key=_weight)
+        if _weight(longest) < _SHORTEST:
             raise ValueError(f"an alternative without a literal of {_SHORTEST} characters: {pattern.pattern!r}")
         found.append(longest)
     return tuple(dict.fromkeys(found))
+
+
+def _weight(text: str) -> int:
+    return sum(char not in FILLING for char in text)
 
 
 def _alternatives(source: str) -> list[list[str]]:

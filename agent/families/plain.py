@@ -19,7 +19,8 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
     CauseRule("gated_repo", re.compile(r"401 Client Error|403 Client Error|access a gated repo|access gated repo")),
     CauseRule("disk_full", re.compile(r"No space left on device")),
     CauseRule("too_many_files", re.compile(r"Too many open files")),
-    CauseRule("host_oom", re.compile(r"^MemoryError\b|std::bad_alloc|Out of memory: Killed process")),
+    CauseRule("host_oom", re.compile(r"^MemoryError\b|std::bad_alloc|ut of memory: Killed process")),
+    CauseRule("host_oom", re.compile(r"killed by the OOM killer|Failed with result 'oom-kill'")),
     CauseRule("host_oom", re.compile(r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable")),
     CauseRule(
         "driver_mismatch",
@@ -51,6 +52,31 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
             r"|error: No such option|error: unexpected argument|error: invalid argument: "
             r"|error: unknown argument|error: unknown option"
         ),
+    ),
+    CauseRule(  # the last words of C++
+        "worker_signal",
+        re.compile(
+            r"what\(\):  |terminating due to uncaught|terminating with uncaught|: Assertion .{0,400}' failed"
+            r"|double free or corruption|stack smashing detected|free\(\): invalid "
+        ),
+        specific=False,
+    ),
+    # What a shell, systemd or docker compose says of the end of what it started
+    CauseRule(
+        "worker_signal",
+        re.compile(
+            r"Segmentation fault\s*(?:$|\(core dumped\))|Illegal instruction\s*(?:$|\(core dumped\))"
+            r"|\bBus error\s*(?:$|\(core dumped\))|Floating point exception\s*(?:$|\(core dumped\))"
+            r"|Aborted\s*(?:$|\(core dumped\))"
+            r"|process exited, code=(?:dumped|killed), status=(?:4/ILL|6/ABRT|7/BUS|8/FPE|11/SEGV)"
+            r"|exited with code 13[24569]\b"
+        ),
+        specific=False,
+    ),
+    CauseRule(
+        "external_kill",
+        re.compile(r"process exited, code=killed, status=9/KILL|exited with code 137\b"),
+        specific=False,
     ),
 )
 """What any program may say before it dies of it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.core.model import Step
@@ -54,6 +54,7 @@ class Reader:
         self._looked_for: re.Pattern[bytes] | None = None  # of the last step: lines that may show progress
         self._lines = 0
         self._pending = bytearray()  # the line that is not complete, at most LINE_BYTES of it
+        self._torn = False  # the line that comes lost its beginning: see skip
         self._kept: list[bytearray] = []  # few and large: see _keep
         self._kept_bytes = 0
         self._dots = 0
@@ -73,6 +74,15 @@ class Reader:
             self._take(data[at : at + _PIECE_BYTES])
         return self._told(before, known, told)
 
+    def skip(self, data: bytes) -> None:
+        """Bytes that nobody has the time to read: their lines are counted, no more. A line that they cut is dropped."""
+        if not data:
+            return
+        self._lines += data.count(b"\n")
+        self._torn = not data.endswith(b"\n")
+        self._pending.clear()
+        self._end_line()  # else the frames before share a line of the tail with what comes
+
     def close(self) -> News:
         """The log has ended: what came after its last newline is a line too."""
         before, known, told = self._lines, len(self.steps), self._progress
@@ -80,6 +90,8 @@ class Reader:
         if self._pending:
             last, self._pending = bytes(self._pending), bytearray()
             self._read(last + b"\n", ended=False)
+        elif self._end_line() or self._torn:
+            self._lines, self._torn = self._lines + 1, False
         return self._told(before, known, told)
 
     def tail(self, n: int = 20) -> tuple[str, ...]:
@@ -99,6 +111,11 @@ class Reader:
         return News(self._lines - before, step, progress, self._ready)
 
     def _take(self, piece: bytes) -> None:
+        if self._torn:
+            _, newline, piece = piece.partition(b"\n")
+            if not newline:
+                return
+            self._lines, self._torn = self._lines + 1, False
         ends = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
         if ends:
             block, self._pending = bytes(self._pending) + piece[:ends], bytearray()
@@ -114,37 +131,41 @@ class Reader:
         block = cleaned(_cut(block))
         self._keep(block)
         flat = b"\n" + block.replace(b"\r", b"\n")  # so that a newline stands before each line
-        hits = self._rules.find(flat)
-        starts = iter(hits)
-        said, counted, line = 0, 0, self._lines + 1
-        at = 1
-        while at < len(flat):
-            if said < at:
-                said = next((start for start in starts if start >= at and self._matters(hits[start])), len(flat))
-            at = min(said, self._next_progress(flat, at))
-            if at == len(flat):
-                break
-            end = flat.index(b"\n", at)
-            line += block.count(b"\n", counted, at - 1)
-            counted = at - 1
-            self._hear(flat[at:end], line, sorted(hits.get(at, ())), ended)
-            at = end + 1
+        counted, line = 0, self._lines + 1
+        for start, places in self._worth_hearing(flat):
+            line += block.count(b"\n", counted, start - 1)
+            counted = start - 1
+            self._hear(flat[start : flat.index(b"\n", start)], line, sorted(places), ended)
         self._lines += block.count(b"\n")
+
+    def _worth_hearing(self, flat: bytes) -> Iterator[tuple[int, frozenset[int]]]:
+        """Where the lines begin that can change anything, and the rules that may match them. What is asked next depends
+        on what was heard until then."""
+        hits = self._rules.find(flat)
+        starts, end = iter(hits), len(flat)
+        said, shows, looked_for, at = 0, 0, None, 1  # of the next line: that a rule may match, that may show progress
+        while True:
+            if said < at:
+                said = next((start for start in starts if start >= at and self._matters(hits[start])), end)
+            if shows < at or looked_for is not self._looked_for:
+                looked_for = self._looked_for
+                match = looked_for.search(flat, at - 1) if looked_for else None
+                shows = match.start() + 1 if match else end
+            at = min(said, shows)
+            if at == end:
+                return
+            yield at, hits.get(at, frozenset())
+            at += 1
 
     def _matters(self, places: frozenset[int]) -> bool:
         """Whether a line that these rules may match can change anything."""
         return not (self.evidence.empty and places <= self._rules.quiet)
 
-    def _next_progress(self, flat: bytes, at: int) -> int:
-        """Where from `at` on the next line begins that may show the step's progress; the end if none does."""
-        if self._looked_for is None:
-            return len(flat)
-        match = self._looked_for.search(flat, at - 1)
-        return match.start() + 1 if match else len(flat)
-
     def _hear(self, raw: bytes, line: int, places: Iterable[int], ended: bool) -> None:
         text = decoded(raw)
         bare = without_prefix(text)
+        if self.family.children is not None and self.family.children.match(bare):
+            return
         said = [
             (rule, match) for rule in map(self._rules.all.__getitem__, places) if (match := rule.pattern.search(bare))
         ]
@@ -161,6 +182,7 @@ class Reader:
         if any(seen.step is step for seen in self.steps):
             return  # a phase that repeats, for a drafter or a second rank, is no restart
         self.steps.append(SeenStep(step, line, stamp(text)))
+        self.outcome = None  # what only now takes its next step was not ready: it listened before it loaded
         self.evidence.forget()
         self._progress, self._dots = None, 0
         self._looked_for = self._progress_of.get(step)
@@ -175,15 +197,18 @@ class Reader:
                 self.evidence.forget()
         if any(rule.kind is Kind.NOISE for rule in heard):
             return
-        causes = [rule for rule in heard if rule.kind >= Kind.SPECIFIC]
-        if causes:
-            finding = Finding(causes[0].name, line, redact(shown(text), self.secrets))
-            if causes[0].kind is Kind.SPECIFIC:
-                self.evidence.specific = self.evidence.specific or finding
-            elif causes[0].kind is Kind.GENERAL:
-                self.evidence.general = self.evidence.general or finding
-            else:
-                self.evidence.exception = finding
+        cause = next((rule for rule in heard if rule.kind >= Kind.SPECIFIC), None)
+        if cause is None:
+            return
+        if cause.kind is Kind.SPECIFIC and self.evidence.specific is None:
+            self.evidence.specific = self._finding(cause, line, text)
+        elif cause.kind is Kind.GENERAL and self.evidence.general is None:
+            self.evidence.general = self._finding(cause, line, text)
+        elif cause.kind is Kind.EXCEPTION:
+            self.evidence.exception = self._finding(cause, line, text)
+
+    def _finding(self, rule: Rule, line: int, text: str) -> Finding:
+        return Finding(rule.name, line, redact(shown(text), self.secrets))
 
     def _note(self, name: str, of: str | None, value: str) -> None:
         """The last value holds, but what belongs to a device (`of`) is summed up: it may come in several parts."""
@@ -221,6 +246,13 @@ class Reader:
         self._kept_bytes += len(block)
         while self._kept_bytes - len(self._kept[0]) >= KEPT_BYTES:
             self._kept_bytes -= len(self._kept.pop(0))
+
+    def _end_line(self) -> bool:
+        """Whether frames were kept of a line that had no end; now it has."""
+        if not self._kept or self._kept[-1].endswith(b"\n"):
+            return False
+        self._keep(b"\n")
+        return True
 
     def _backwards(self) -> Iterable[bytes]:
         """The latest lines, the newest first, with the one that is not complete."""

@@ -10,10 +10,9 @@ from enum import IntEnum
 
 from agent.families.evidence import EXCEPTION
 from agent.families.family import Family
-from agent.families.needles import needles
+from agent.families.needles import FILLING, needles
 
-_FILLING = b"0123456789 \t"
-"""What sets lines of one kind apart: without it they have one shape."""
+_FILLING = FILLING.encode()
 _STEM_CHARS = 5  # shorter ones stand in too many lines, longer ones are shared by too few needles
 _KNOWN_BYTES = 262_144  # of shapes; a log has hundreds of them, and only a strange one fills this
 _SHAPE_BYTES = 120  # that one shape takes beside its own text
@@ -121,8 +120,8 @@ def _gates(every: Sequence[Rule]) -> tuple[_Gate, ...]:
     while left:
         stem = max(shared, key=shared.__getitem__)
         held = [needle for needle, stems in left.items() if stem in stems]
-        for needle in held:
-            shared.subtract(left.pop(needle))
+        for each in held:
+            shared.subtract(left.pop(each))
         gates.append((_grown(stem, held), tuple((needle, frozenset(places[needle])) for needle in held)))
     return tuple(gates)
 

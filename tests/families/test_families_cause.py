@@ -152,7 +152,7 @@ def test_an_unknown_exception_is_quoted_the_last_of_them(family: str) -> None:
 
 def test_the_last_words_of_an_abort_say_more_than_its_signal() -> None:
     found = cause(BOOT_NEWEST + "/src/ggml.c:12: GGML_ASSERT(n > 0) failed\n", Exit(signal=6))
-    assert (found.slug, found.line) == ("unknown", 7)
+    assert (found.slug, found.line) == ("worker_signal", 7)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.families import FAMILIES, find, find_by_log, flag_value
+from agent.families import FAMILIES, find, find_by_log, flag_value, listed_values
 from tests.families.samples import BOOT_LLAMAFILE, READY, crash_b5
 
 
@@ -90,3 +90,19 @@ def test_the_last_value_of_a_flag_counts() -> None:
     flags = FAMILIES["llama_cpp"].model_flags
     assert flag_value(["x", "-m", "a", "--model=b"], flags) == "b"
     assert flag_value(["x", "--port", "1"], flags) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("x --lora a.gguf", ["a.gguf"]),
+        ("x --lora a.gguf,b.gguf --lora c.gguf", ["a.gguf", "b.gguf", "c.gguf"]),
+        ("x --lora=a.gguf, --host 1", ["a.gguf"]),
+        ("x --lora-scaled a.gguf:0.5,/m/b.gguf:-1,c.gguf", ["a.gguf", "/m/b.gguf", "c.gguf"]),
+        ("x --lora-scaled a.gguf 0.5", ["a.gguf"]),  # as it was before
+        ("x --control-vector-scaled C:/v.gguf:2", ["C:/v.gguf"]),
+        ("x -m a,b.gguf --lora", []),
+    ],
+)
+def test_a_list_of_files_is_told_file_by_file(command: str, files: list[str]) -> None:
+    assert listed_values(command.split(), FAMILIES["llama_cpp"].list_flags) == files

@@ -5,24 +5,25 @@ from __future__ import annotations
 import itertools
 import re
 import tracemalloc
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.core.model import Step
-from agent.families import FAMILIES, Family, StepRule
+from agent.families import FAMILIES, Family
+from agent.families.lines import cleaned
 from agent.families.reader import KEPT_BYTES, LINE_BYTES, Reader
+from agent.families.rules import rules_of
 from tests.families.samples import BOOT_B5, CAUSES, HARMLESS, READY, READY_B5, crash_b5, crash_newest
 
 LLAMA = FAMILIES["llama_cpp"]
 LOADING = "srv    load_model: loading model 'x'\n"
 
 
-def fold(family: Family, pieces: list[bytes]) -> tuple[object, ...]:
+def fold(family: Family, pieces: list[bytes], kind: type[Reader] = Reader) -> tuple[object, ...]:
     """All that a reader tells of a log that comes in `pieces`, as the core adds it up."""
-    reader = Reader(family)
+    reader = kind(family)
     lines, steps, progress, ready = 0, [], None, False
     for news in [*map(reader.feed, pieces), reader.close()]:
         lines += news.lines
@@ -50,8 +51,10 @@ _FRAGMENT = st.sampled_from(
         *(line.encode() for lines in CAUSES.values() for line in lines),
         *(line.encode() for line in HARMLESS),
         LOADING.encode(),
-        b"\n", b"\r", b"\r\n", b".", b"....", b"\x1b[32m", b"\x1b[0m", b"\x1b", b"\0", "é…🙂".encode(), b"\xff\xfe",
-        b"web-1  | ", b"2026-01-01T00:00:00Z ", b"0.00.010.956 I ", b"x" * (LINE_BYTES - 3), b" 12 40M   12  5M    0 ",
+        b"\n", b"\r", b"\r\n", b".", b"....", b"\x1b[32m", b"\x1b[0m", b"\x1b", b"\0", b"\x07",
+        b"\xc2\x85", "é…🙂".encode(), b"\xff\xfe",
+        b"[49457] ", b"web-1  | ", b"2026-01-01T00:00:00Z ", b"0.00.010.956 I ", b"x" * (LINE_BYTES - 3),
+        b" 12 40M   12  5M    0 ",
     ]
 )  # fmt: skip
 _LOG = st.lists(_FRAGMENT | st.binary(max_size=30), max_size=40).map(b"".join)
@@ -81,15 +84,63 @@ def test_no_bytes_raise(pieces: list[bytes], family: Family) -> None:
     assert reader.lines >= b"".join(pieces).count(b"\n")
 
 
-@given(_LOG)
-@settings(max_examples=100, deadline=None)
-def test_looking_for_needles_first_loses_nothing(log: bytes) -> None:
-    """A family whose first step watches progress has each line tried; only then can a needle not matter."""
-    start = b"trying every line from here on\n"
-    rule = StepRule(re.compile("trying every line from here on"), Step.INITIALIZING)
-    with_needles = replace(LLAMA, steps=(rule, *LLAMA.steps), progress={})
-    line_by_line = replace(with_needles, progress=dict.fromkeys(Step, re.compile(r"(?P<percent>\d+)\bnever\b")))
-    assert fold(with_needles, [start + log]) == fold(line_by_line, [start + log])
+class EveryRuleOnEveryLine(Reader):
+    """What the reader must tell, told in the obvious way."""
+
+    def _read(self, block: bytes, ended: bool = True) -> None:
+        block = cleaned(b"\n".join(b"\r".join(f[:LINE_BYTES] for f in x.split(b"\r")) for x in block.split(b"\n")))
+        self._keep(block)
+        for line in re.findall(rb"[^\r\n]*[\r\n]", block):
+            self._hear(line[:-1], self._lines + 1, range(len(self._rules.all)), ended)
+            self._lines += line.endswith(b"\n")
+
+
+_WORDS = ["failed", "error: ", "CUDA", "out of memory", "model", " 40", "status: ", "server", "slots", "200", "12", "."]
+_NOVEL = st.lists(st.sampled_from(_WORDS) | st.from_regex(r"[ -~]{1,12}", fullmatch=True), max_size=12).map(" ".join)
+_PARTIAL = st.sampled_from([line for lines in CAUSES.values() for line in lines]).flatmap(
+    lambda line: st.tuples(st.integers(0, len(line)), st.integers(0, len(line))).map(
+        lambda cut: line[min(cut) : max(cut)]
+    )
+)
+_LINE = (_NOVEL | _PARTIAL).map(lambda line: line.encode() + b"\n")
+
+
+@given(
+    st.lists(_FRAGMENT | _LINE | st.binary(max_size=30), max_size=60).map(b"".join),
+    st.lists(st.integers(0, 20_000), max_size=12),
+    st.sampled_from(list(FAMILIES.values())),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_quick_way_tells_what_every_rule_on_every_line_tells(log: bytes, cuts: list[int], family: Family) -> None:
+    edges = sorted({0, len(log), *(cut % (len(log) + 1) for cut in cuts)})
+    pieces = [log[start:end] for start, end in itertools.pairwise(edges)]
+    assert fold(family, pieces) == fold(family, pieces, EveryRuleOnEveryLine)
+
+
+@pytest.mark.parametrize("log", [*READY.values(), *map(crash_b5, HARMLESS), *(crash_b5(c[0]) for c in CAUSES.values())])
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_the_quick_way_tells_the_same_of_whole_logs(log: str, family: Family) -> None:
+    data = (log * 2).encode()
+    assert fold(family, [data]) == fold(family, [data], EveryRuleOnEveryLine)
+
+
+def test_lines_of_one_shape_are_told_apart_by_their_digits() -> None:
+    reader = Reader(LLAMA)
+    reader.feed(b"get: download failed, status: 404\nget: status: 500\nget: status: 402\n")
+    reader.feed(b"get: status: 4 01\nget: status: 401\n")
+    assert reader.evidence.specific is not None
+    assert (reader.evidence.specific.slug, reader.evidence.specific.line) == ("missing_weights", 1)
+    reader.evidence.forget()
+    reader.feed(b"get: status: 402\nget: status: 403\n")
+    assert reader.evidence.specific.line == 7
+
+
+def test_shapes_without_end_do_not_fill_the_memory() -> None:
+    rules = rules_of(LLAMA)
+    for n in range(5_000):
+        word = "".join(chr(97 + n // 26**place % 26) for place in range(4))
+        assert rules.find(f"{word} CUDA error: x\n{word}\n".encode()).keys() == {0}
+    assert len(rules._known) < 2_000
 
 
 def test_lines_are_counted_as_an_editor_does() -> None:
@@ -257,3 +308,50 @@ def test_a_line_that_claims_readiness_is_told_once() -> None:
     assert not reader.feed(BOOT_B5.encode()).ready
     assert reader.feed(READY_B5.encode()).ready
     assert not reader.feed(b"srv  next: line\n").ready
+
+
+def after_a_jump(before: bytes, over: bytes, behind: bytes) -> Reader:
+    reader = Reader(LLAMA)
+    reader.feed(before)
+    reader.skip(over)
+    reader.feed(behind)
+    reader.close()
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("before", "over", "behind", "lines"),
+    [
+        (b"a\n", b"b\nc\n", b"CUDA error: out of memory\n", 4),
+        (b"a\nCUDA er", b"ror: out of memory\nc\n", b"CUDA error: out of memory\n", 4),
+        (b"a\n", b"b\nc", b"CUDA error: x out of memory\nCUDA error: out of memory\n", 4),
+        (b"a", b"b", b"CUDA error: out of memory\nCUDA error: out of memory\n", 2),
+        (b"a\r", b"b\r", b"CUDA error: out of memory\rCUDA error: x\nCUDA error: out of memory\n", 2),
+        (b"a\n", b"", b"CUDA error: out of memory\n", 2),
+    ],
+)
+def test_a_jump_counts_lines_and_drops_what_it_cuts(before: bytes, over: bytes, behind: bytes, lines: int) -> None:
+    reader = after_a_jump(before, over, behind)
+    assert reader.lines == lines
+    assert reader.evidence.specific is not None
+    assert reader.evidence.specific.line == lines
+    assert reader.tail(1) == ("CUDA error: out of memory",)
+
+
+def test_a_jump_keeps_what_was_known_and_ends_with_its_line() -> None:
+    reader = after_a_jump(
+        (READY_B5 + "CUDA error: out of memory\nhalf a").encode(), b" line\n" * 1_000 + b"cut", b" off"
+    )
+    assert reader.outcome == "ready"
+    assert reader.evidence.specific is not None
+    assert reader.lines == READY_B5.count("\n") + 1 + 1_000 + 1
+    assert reader.tail(1) == ("CUDA error: out of memory",)
+
+
+@given(_LOG, _LOG, _LOG)
+@settings(max_examples=100, deadline=None)
+def test_a_jump_never_loses_count(before: bytes, over: bytes, behind: bytes) -> None:
+    whole = Reader(LLAMA)
+    whole.feed(before + over + behind)
+    whole.close()
+    assert after_a_jump(before, over, behind).lines == whole.lines
