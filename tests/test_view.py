@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from agent.core.model import Cause, Need, Retry, Saved, Seen, Stage, State, Want
@@ -42,3 +45,26 @@ def test_a_need_that_is_waited_for_is_told_to_a_stranger_by_its_name_alone() -> 
 def test_what_is_ours_and_names_no_file_is_told_to_anybody() -> None:
     taken = Cause(slug="port_taken", text="Port 8000 is taken by pid 7 (nc)", remedy="End it", retry=Retry.WAIT)
     assert b"taken by pid 7 (nc)" in public_of(State(stage=Stage.FAILED, cause=taken, why="x"))
+
+
+def slugs_in(source: str) -> set[str]:
+    """Every slug that a source gives to a Cause, an EdgeError or a Need."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        given = [each.value for each in node.keywords if each.arg == "slug"]
+        name = getattr(node.func, "id", "")
+        given += node.args[3:4] if name == "EdgeError" else node.args[1:2] if name == "_need" else []
+        found |= {each.value for each in given if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return found - {""}
+
+
+def test_every_cause_that_is_made_outside_the_families_has_general_words_for_a_stranger() -> None:
+    agent = Path(__file__).parent.parent / "agent"
+    sources = [path for folder in ("core", "edges") for path in (agent / folder).glob("*.py")] + list(
+        agent.glob("*.py")
+    )
+    slugs = set[str]().union(*(slugs_in(path.read_text()) for path in sources))
+    assert "port_taken" in slugs  # else it found none
+    assert slugs - CATALOG.keys() - OPEN - {"locked"} == set()  # a lock is the agent's own, never a server's

@@ -170,7 +170,19 @@ CATALOG: Mapping[str, Remedy] = {
         "Read the end of its log; check that the command stays in the foreground.",
         Retry.FEW,
     ),
-    "launch_failed": Remedy("the server could not be launched", "See the text.", Retry.FEW),
+    "launch_failed": Remedy(
+        "the server could not be launched", "Ask `gpuagent why` on the host, and read the agent's own log.", Retry.FEW
+    ),
+    "address_unavailable": Remedy(
+        "the address that the server is to listen on is not one of this host",
+        "Correct the host in the configuration, or bring the network interface up.",
+        Retry.NO,
+    ),
+    "start_limit": Remedy(
+        "the start took longer than its definition allows",
+        "Raise start_limit_s, or remove it: without it a slow start is waited for, and a stalled one is said.",
+        Retry.FEW,
+    ),
     "stalled": Remedy("the start made no progress", "Read the log; check disk, network and GPUs.", Retry.FEW),
     "unhealthy": Remedy("the server stopped answering", "Read the end of its log.", Retry.FEW),
     "unkillable": Remedy(
