@@ -45,6 +45,9 @@ class Server(Protocol):
     def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
         """`tell(invocation, exit)` is called once, at once, in the loop's thread, when a first process has ended."""
 
+    def close(self) -> None:
+        """Watch no more, and let go of every descriptor, as often as one likes; what runs goes on."""
+
 
 class Store(Protocol):
     """The state file."""
@@ -94,6 +97,9 @@ class Probe(Protocol):
     async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
         """Its health, and a few words about it. OK and LOADING only if the listener is one of `ours`."""
 
+    async def close(self) -> None:
+        """Let go of it, as often as one likes; nothing is asked any more."""
+
 
 class Keeper(Protocol):
     """The log files of one server's attempts."""
@@ -116,8 +122,18 @@ class Log(Protocol):
     def behind(self) -> int:
         """Bytes that were there, and not read, as of the last read."""
 
-    def read(self) -> bytes:
-        """What has come since the last call, at most 1 MiB; b"" when there is nothing new. Never blocks for long."""
+    def read(self, patience_s: float | None = None) -> bytes:
+        """What has come since the last call, at most 1 MiB; b"" when there is nothing new. Never blocks for long.
+
+        `patience_s`: wait so long at most, also for a read that is under way, where the disk is slow. For a death.
+        """
+
+    def seek_last(self, count: int) -> int | None:
+        """Jump so that at most `count` bytes are left; what is read next begins a line. Blocks for 0.2 s at most.
+
+        How many newlines were jumped over, 0 if nothing was; None: they were too many to be counted, or the disk
+        is too slow to tell: then the jump comes before any later read, or not at all.
+        """
 
     def close(self) -> None:
-        """Let go of it."""
+        """Let go of it, as often as one likes."""

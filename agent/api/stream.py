@@ -164,18 +164,21 @@ async def in_thread(read: Callable[[], Found]) -> Found:
 
 
 async def follow(board: Board, changes: Changes, name: str, begin: Position, hide: Hide) -> AsyncIterator[bytes]:
-    """The log from `begin` on, then the log of each later attempt, until the board is closed."""
+    """The log from `begin` on, then the log of each later attempt, until the server or the board is no more."""
     lines = WholeLines(hide)
     log, cursor = begin[0], Cursor(begin[1])
     while not board.closed:
         change = changes.next()
-        present = board.read().servers[name].log
+        page = board.read().servers.get(name)  # None: a reload has removed it
         block = await in_thread(partial(read_on, log, cursor)) if log else b""
         if block:
             yield lines.feed(block)
-        elif present != log:
+        elif page is None:
             yield lines.rest()
-            log, cursor = present, Cursor()
+            return
+        elif page.log != log:
+            yield lines.rest()
+            log, cursor = page.log, Cursor()
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(change.wait(), FOLLOW_S)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.core import gpus
-from agent.core.model import After, Cause, Exit, Need, Policy, Stage, State, Terminate, Transition
+from agent.core.model import After, Cause, Exit, Look, Need, Policy, Stage, State, Terminate, Transition
 from agent.core.moves import (
     GONE,
     adopt,
@@ -43,6 +43,8 @@ def unwanted(state: State, at: float, policy: Policy) -> Transition | None:
     """DOWN: begin when wanted; end a server of ours that nobody wants."""
     if state.wanted and not state.closing:
         return begin(state, at, policy)
+    if state.changed and state.seen.tree == ():
+        return Transition(replace(state, changed=False))
     if not state.seen.tree or not fresh(state):
         return None
     if state.seen.main is None:
@@ -58,6 +60,8 @@ def room(state: State, at: float, policy: Policy) -> Transition | None:
         return None
     if state.seen.tree:
         return _found(state, at, policy, After.AGAIN, None)
+    if state.changed:  # nothing runs, so the newer definition is in force from here on: what does it need?
+        return Transition(replace(state, changed=False, seen=replace(state.seen, needs=None)), (Look(),))
     if state.seen.needs is None:
         gone = not state.seen.neighbours
         return None if gone else _stay(state, at, Stage.CLEARING, _in_the_way(state), policy)

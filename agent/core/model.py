@@ -220,6 +220,7 @@ class Booted(Event):
     steps: tuple[tuple[Step, float], ...] = ()
     ended: Cause | None = None  # what the log says of a server that ended while no agent ran
     same: bool | None = None  # whether its definition is the one of its last launch; None: not known
+    rebooted: bool = False  # the host has booted since the last save
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

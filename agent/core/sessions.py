@@ -27,6 +27,8 @@ from agent.core.rules import speak_later
 def boot(state: State, event: Booted, policy: Policy) -> Transition:
     """The agent started: go on from what is there."""
     saved = event.saved
+    if event.rebooted:  # no process of another boot lives, and its failures are history
+        saved = replace(saved, running=False, served=False, attempt=0, failures=(), gave_up=None)
     if saved.want is None and policy.autostart:
         saved = replace(saved, want=Want.UP)
     why = "the agent started"
@@ -43,8 +45,9 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
     if not event.seen.tree:
         return _boot_without(state, event, policy)
     if event.seen.main is None:
-        after, cause = (After.RETRY, GONE) if saved.running and saved.attempt and state.wanted else (After.AGAIN, None)
-        return clean_up(state, event.at, policy, "found processes of an earlier attempt", after, cause)
+        if saved.running and saved.attempt and state.wanted:
+            return die(state, event.at, policy, Exit(), GONE)
+        return clean_up(state, event.at, policy, "found processes of an earlier attempt", After.AGAIN)
     if not state.wanted:
         stopped = replace(state, main=event.seen.main, confirmed=event.at)
         return stop(stopped, event.at, policy, "found a server that nobody wants", After.DOWN)
@@ -56,7 +59,7 @@ def _boot_without(state: State, event: Booted, policy: Policy) -> Transition:
     if event.same is False:
         state = count_anew(state)
     saved = state.saved
-    if saved.gave_up is not None and saved.attempt and state.wanted and event.same:
+    if saved.gave_up is not None and state.wanted and event.same:
         return fail(state, event.at, "gave up before the agent was restarted", _given_up(saved.gave_up))
     if not (saved.running and event.seen.tree == ()):
         return Transition(state)  # the level of DOWN goes on from here
@@ -94,7 +97,8 @@ def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Trans
 
 def reconfigured_idle(state: State, event: Reconfigured, policy: Policy) -> Transition:
     """Nothing of ours runs: the new definition counts from now on, and what failed by the old one is tried again."""
-    state = replace(state, seen=replace(state.seen, needs=None))  # those of the old one
+    # What it needed was the old one's. While nobody knows whether it runs, the old one holds.
+    state = replace(state, seen=replace(state.seen, needs=None), changed=state.seen.tree is None)
     if state.stage is Stage.FAILED and state.wanted:
         return begin(count_anew(state), event.at, policy)
     return Transition(state, (Look(),))

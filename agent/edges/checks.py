@@ -198,9 +198,9 @@ def log_folder(path: Path) -> Need | None:
 
 def port(host: str, number: int, ours: frozenset[int]) -> Need | None:
     """Whether the server can listen there. While processes of it live, only a stranger that listens is a conflict."""
-    strangers = sockets.foreign(sockets.reached(sockets.listeners(number), host), ours)
-    if strangers:
-        return _taken(number, " and ".join(sorted({sockets.who(end) for end in strangers})))
+    found = sockets.ownership(sockets.reached(sockets.listeners(number), host), ours)
+    if found.strangers:
+        return _taken(number, sockets.strangers_named(found))
     if ours:
         return None
     try:

@@ -6,20 +6,21 @@ import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from agent.core.model import Exit, Process
-from agent.edges import processes, spawn
+from agent.edges import memory_kills, processes, spawn
 from agent.edges.bounded import BoundedThread
 from agent.edges.early_end import EarlyEnd
-from agent.edges.server_tree import Found, ServerTree, mark_environment
+from agent.edges.memory_kills import MemoryKills
+from agent.edges.server_tree import LAUNCH_LIMIT_S, Found, ServerTree, mark_environment
 from agent.errors import EdgeError
 from agent.ports import Tree
 
-LAUNCH_LIMIT_S = 20.0  # an exec from a slow network mount takes seconds
 LOOK_LIMIT_S = 5.0  # some milliseconds in health; more means that /proc itself is stuck
 KILL_ROUNDS = 20  # each finds what was forked during the one before
 
@@ -67,13 +68,14 @@ class ChildServer:
         self._ended: str | None = None  # the last invocation whose end was told
         self._asked = False
         self._early: EarlyEnd | None = None  # of the leader
-        self._oom_kills: int | None = None  # of the host, as of the last look
+        self._kills: MemoryKills | None = None  # as of the last look at the leader
+        self._closed = False
         self._launcher = BoundedThread(spawn.EDGE)
         self._looker = BoundedThread(spawn.EDGE)
         spawn.become_subreaper()
 
     def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
-        """See `agent.ports.Server`. Of an adopted process neither code nor signal is known."""
+        """See `agent.ports.Server`. How an adopted process ended is known only if EarlyEnd tells it."""
         self._tell = tell
 
     # -- launch -----------------------------------------------------------------------------------
@@ -104,6 +106,7 @@ class ChildServer:
         fd = spawn.open_log(log)
         try:
             with self._forking:
+                began = time.monotonic()
                 marks = mark_environment(self._mark, self._name, invocation)
                 environment = spawn.clean_environment(given, marks)
                 pid = spawn.spawn(self._command, environment, self._working_dir, fd)
@@ -115,13 +118,13 @@ class ChildServer:
         except OSError as error:
             self._undo(pid)
             raise EdgeError(spawn.EDGE, "watch the new process", error.strerror or str(error)) from error
-        if given_up.is_set():
+        now = processes.stat(pid)
+        assert now is not None, "an unwaited child has a stat, be it a zombie"  # noqa: S101 - the kernel's promise
+        if given_up.is_set() or time.monotonic() - began > LAUNCH_LIMIT_S:  # the loop itself may be late to give it up
             os.close(pidfd)
             self._undo(pid)
             raise EdgeError(spawn.EDGE, "start", "began too late")
-        now = processes.stat(pid)
-        assert now is not None, "an unwaited child has a stat, be it a zombie"  # noqa: S101 - the kernel's promise
-        self._oom_kills = processes.oom_kills()
+        self._kills = memory_kills.count(pid)
         return Leader(now.process, invocation, pidfd, child=True)
 
     def _undo(self, pid: int) -> None:
@@ -133,6 +136,9 @@ class ChildServer:
     # -- the end of the first process ---------------------------------------------------------------
 
     def _watch(self, leader: Leader) -> None:
+        if self._closed:
+            os.close(leader.pidfd)
+            return
         self._leader = leader
         self._early = EarlyEnd(leader.process, lambda status: self._tell_end(leader, self._exit_from(status)))
         self._early.refresh()
@@ -177,11 +183,10 @@ class ChildServer:
         return Exit(signal=result.si_status, oom=self._for_memory(result.si_status), asked=self._asked)
 
     def _for_memory(self, number: int) -> bool | None:
-        """Whether the kernel killed it for memory: since the last look, some seconds ago, it killed something."""
+        """Whether the kernel killed it for memory; None: something on this host was, since the last look at it."""
         if number != signal.SIGKILL or self._asked:
             return False
-        now = processes.oom_kills()
-        return None if now is None or self._oom_kills is None else now > self._oom_kills
+        return memory_kills.killed_since(self._kills) if self._kills is not None else None
 
     # -- look ---------------------------------------------------------------------------------------
 
@@ -208,8 +213,12 @@ class ChildServer:
         )
 
     def _find(self) -> Found:
+        leader = self._leader
+        kills = memory_kills.count(leader.process.pid) if leader is not None else None
         found = self._tree.find()
-        self._oom_kills = processes.oom_kills()
+        lives = leader is not None and leader.process in {one.process for one in found.members}
+        if leader is not None and lives and leader.process.pid not in found.ending:  # else its own death is counted
+            self._kills = kills
         if found.orphans and self._forking.acquire(blocking=False):
             try:
                 self._reap(found.orphans)
@@ -290,7 +299,11 @@ class ChildServer:
             raise EdgeError(spawn.EDGE, f"signal pid {pids}", "it runs as another user")
 
     def close(self) -> None:
-        """Stop watching; the processes go on."""
+        """See `agent.ports.Server`. For good: a launch or a look that is under way watches nothing either."""
+        self._closed = True
+        if self._early is not None:
+            self._early.close()
+            self._early = None
         if self._leader is not None:
             asyncio.get_running_loop().remove_reader(self._leader.pidfd)
             os.close(self._leader.pidfd)

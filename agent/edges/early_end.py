@@ -84,8 +84,11 @@ class EarlyEnd:
 
 
 def _may_know(pid: int) -> bool:
-    """Whether a status of 0 is a word of the kernel, not a silence: it hides that of other users."""
+    """Whether a status of 0 is a word of the kernel, not a silence: it hides that of other users.
+
+    From root, too, where it lacks CAP_SYS_PTRACE, as in most containers.
+    """
     try:
-        return os.geteuid() in (0, os.stat(f"/proc/{pid}").st_uid)
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
         return False

@@ -6,15 +6,7 @@ import os
 
 import sdnotify  # type: ignore[import-untyped]  # it ships no types
 
-FOR_THE_AGENT_ONLY = (
-    "NOTIFY_SOCKET",
-    "WATCHDOG_PID",
-    "WATCHDOG_USEC",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_PIDFDID",
-    "LISTEN_FDNAMES",
-)
+from agent.edges.spawn import FOR_THE_AGENT_ONLY
 
 
 class Notifier:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 from collections.abc import Mapping
 
 import httpx2
 
 from agent.core.model import Health
 from agent.edges import sockets
-from agent.edges.sockets import Endpoint
+from agent.edges.bounded import BoundedThread
+from agent.edges.sockets import Endpoint, Ownership, Proof
 from agent.errors import EdgeError
 
+EDGE = "probe"
+SEARCH_S = 5.0  # some milliseconds in health; more means that /proc itself is stuck
+REFUSALS = frozenset({errno.ECONNREFUSED, errno.ECONNRESET})
+"""What a listener answers, or the lack of one. Any other failure to connect is our own host's."""
 BODY_BYTES = 65_536  # no health answer is longer; what comes after is not read
 WORDS_CHARS = 120
 
@@ -30,8 +37,10 @@ class HttpProbe:
         self._path = path if path.startswith("/") else f"/{path}"
         self._answers = dict(answers)
         self._timeout_s = timeout_s
+        self._proofs: Mapping[int, Proof] = {}  # inode of a listener -> whose of ours it is
         self._taken: tuple[tuple[Endpoint, ...], frozenset[int]] | None = None  # the last listeners, found foreign
         self._taken_by = ""
+        self._thread = BoundedThread(EDGE)
         self._client = httpx2.AsyncClient(
             trust_env=False,  # a proxy of the environment must not answer for the server
             verify=False,  # plain HTTP only; loading certificates costs 20 ms
@@ -41,20 +50,38 @@ class HttpProbe:
         )
 
     async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
-        """See `agent.ports.Probe`. A port on which nobody listens costs one question to the kernel."""
+        """See `agent.ports.Probe`. A port on which nobody listens costs one question to the kernel.
+
+        Whose a listener is takes a look at many processes, in a thread of its own: once, for what was found then is
+        checked with one more question. EdgeError: it cannot be seen, or connected to, for a reason of this host's.
+        """
         try:
             ends = sockets.reached(sockets.listeners(self._port), self._host)
-            if (ends, ours) != self._taken:  # finding and naming strangers looks at every process: once is enough
-                strangers = sockets.foreign(ends, ours)
-                self._taken = (ends, ours) if strangers else None
-                self._taken_by = " and ".join(sorted({sockets.who(end) for end in strangers}))
         except OSError as error:
-            raise EdgeError("probe", f"see who listens on port {self._port}", error.strerror or str(error)) from error
+            raise EdgeError(EDGE, f"see who listens on port {self._port}", error.strerror or str(error)) from error
         if not ends:
             return Health.REFUSED, f"nobody listens on port {self._port}"
-        if self._taken is not None:
-            return Health.FOREIGN, f"port {self._port} is held by {self._taken_by}"
+        if not self._proved(ends, ours):
+            if (ends, ours) != self._taken:
+                await self._search(ends, ours)
+            if self._taken is not None:
+                return Health.FOREIGN, f"port {self._port} is held by {self._taken_by}"
         return await self._get(sockets.target(ends[0], self._host))
+
+    def _proved(self, ends: tuple[Endpoint, ...], ours: frozenset[int]) -> bool:
+        """Whether the last search found each of them to be ours, and it is so still."""
+        proofs = [(end.inode, self._proofs.get(end.inode)) for end in ends]
+        return all(proof and proof.process.pid in ours and proof.holds(inode) for inode, proof in proofs)
+
+    async def _search(self, ends: tuple[Endpoint, ...], ours: frozenset[int]) -> None:
+        def search() -> tuple[Ownership, str]:
+            found = sockets.ownership(ends, ours)
+            return found, sockets.strangers_named(found)
+
+        what = f"see whose the listener on port {self._port} is"
+        found, self._taken_by = await self._thread.run(what, SEARCH_S, lambda _: search())
+        self._proofs = found.proofs
+        self._taken = (ends, ours) if found.strangers else None
 
     async def _get(self, address: str) -> tuple[Health, str]:
         host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address
@@ -64,8 +91,11 @@ class HttpProbe:
                 status, body = await self._read(url)
         except (TimeoutError, httpx2.TimeoutException):
             return Health.TIMEOUT, f"no whole answer from {self._path} within {self._timeout_s:g} s"
-        except httpx2.ConnectError:
-            return Health.REFUSED, f"connection to {host}:{self._port} refused"
+        except httpx2.ConnectError as error:
+            if (number := _number(error)) in REFUSALS:
+                return Health.REFUSED, f"connection to {host}:{self._port} refused"
+            why = os.strerror(number) if number is not None else str(error)
+            raise EdgeError(EDGE, f"connect to {host}:{self._port}", why) from error
         except httpx2.HTTPError as error:
             return Health.SICK, f"{self._path}: {error or type(error).__name__}"
         redirect = 300 <= status < 400
@@ -84,5 +114,15 @@ class HttpProbe:
             return response.status_code, body
 
     async def close(self) -> None:
-        """Let go of the client."""
+        """See `agent.ports.Probe`."""
         await self._client.aclose()
+
+
+def _number(error: BaseException) -> int | None:
+    """The errno of what is at the bottom of it: our host's word, that the client's own errors wrap."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return cause.errno
+        cause = cause.__cause__ or cause.__context__
+    return None

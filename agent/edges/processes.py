@@ -148,15 +148,3 @@ def send(process: Process, number: signal.Signals) -> bool:
     finally:
         os.close(fd)
     return True
-
-
-def oom_kills() -> int | None:
-    """Processes that the kernel has killed for memory since boot, on the whole host; None: not told."""
-    try:
-        with open("/proc/vmstat", "rb") as file:
-            for line in file:
-                if line.startswith(b"oom_kill "):
-                    return int(line.split()[1])
-    except OSError:
-        return None
-    return None

@@ -14,7 +14,9 @@ from agent.edges.processes import Stat
 MARK = "GPUAGENT_MARK"  # "<mark>:<name>:<invocation>"
 LAUNCHED = "GPUAGENT_LAUNCHED"  # when the launch began, in ticks since boot
 COMPILERS = frozenset({"cicc", "ptxas", "nvcc", "ninja", "cc1plus", "gcc"})
-MAIN_WITHIN_TICKS = processes.TICKS_PER_S  # a first process is forked within 1 s of its launch's begin, a stray later
+LAUNCH_LIMIT_S = 20.0
+"""An exec from a slow network mount, or the fork on a host that swaps, takes seconds. What takes longer is undone."""
+MAIN_WITHIN_TICKS = int(LAUNCH_LIMIT_S * processes.TICKS_PER_S)  # from a launch's begin to the fork of its main
 SETTLED_TICKS = 10 * processes.TICKS_PER_S  # between its fork and its exec a process shows its parent's environment
 
 
@@ -151,7 +153,11 @@ class ServerTree:
         return max(marks, key=lambda mark: mark.launched).invocation if marks else None
 
     def _marked_main(self, members: tuple[Stat, ...], invocation: str | None) -> Process | None:
-        """The session leader forked when its launch began. A left-over that leads a session began later."""
+        """The oldest that leads its session and that the launch can have forked.
+
+        A left-over is mostly told by its age: one that began a session of its own within LAUNCH_LIMIT_S, and has
+        outlived the first process while no agent ran, is taken for it. To take a server for a left-over is worse.
+        """
         first: Stat | None = None
         for one in members:
             mark = self._marks.get(one.process)

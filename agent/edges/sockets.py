@@ -7,10 +7,11 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.core.model import Process
 from agent.edges import processes
 
 LISTEN = "0A"
@@ -145,44 +146,81 @@ def target(end: Endpoint, host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)  # noqa: S104 - compared with, never bound
 
 
-def holders(inodes: Iterable[int], pids: Iterable[int]) -> dict[int, int]:
-    """inode -> the first of `pids` that has it open. Stops as soon as each is found; another user's is not readable."""
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """This process has a socket open, under this descriptor of its own."""
+
+    process: Process
+    fd: int
+
+    def holds(self, inode: int) -> bool:
+        """Whether it is so still."""
+        try:
+            link = os.readlink(f"/proc/{self.process.pid}/fd/{self.fd}")
+        except OSError:
+            return False
+        now = processes.stat(self.process.pid)  # after the link: if it is the right one now, it was then
+        return link == f"socket:[{inode}]" and now is not None and now.started == self.process.started
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Who has sockets open, among the processes that were asked about."""
+
+    proofs: Mapping[int, Proof]  # by inode
+    closed: frozenset[int]  # pids whose descriptors we may not see
+
+
+def holders(inodes: Iterable[int], pids: Iterable[int]) -> Holders:
+    """The first of `pids` that has each of them open. Stops as soon as each is found."""
     missing = {f"socket:[{inode}]": inode for inode in inodes if inode}
-    found: dict[int, int] = {}
+    proofs: dict[int, Proof] = {}
+    closed: set[int] = set()
     for pid in pids:
         if not missing:
             break
-        for link in _links(pid):
-            if link in missing:
-                found[missing.pop(link)] = pid
+        try:
+            for fd, link in _links(pid):
+                if link in missing and (one := processes.stat(pid)) is not None:
+                    proofs[missing.pop(link)] = Proof(one.process, fd)
                 if not missing:
                     break
-    return found
+        except PermissionError:
+            closed.add(pid)
+        except OSError:
+            continue  # gone
+    return Holders(proofs, frozenset(closed))
 
 
-def _links(pid: int) -> Iterator[str]:
-    folder = f"/proc/{pid}/fd"
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    yield os.readlink(entry.path)
-                except FileNotFoundError:
-                    continue  # closed meanwhile
-    except OSError:
-        return  # gone, or another user's: nothing can be proved
+def _links(pid: int) -> Iterator[tuple[int, str]]:
+    """Its descriptors, and what each is. PermissionError: they are not ours to see."""
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            try:
+                yield int(entry.name), os.readlink(entry.path)
+            except FileNotFoundError:
+                continue  # closed meanwhile
 
 
-def foreign(ends: Iterable[Endpoint], ours: frozenset[int]) -> tuple[Endpoint, ...]:
-    """Those that are not provably held by one of `ours`, or by a child of theirs that was forked a moment ago."""
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose some listeners are."""
+
+    proofs: Mapping[int, Proof]  # by inode: those that are ours
+    strangers: tuple[Endpoint, ...]  # those that are not provably ours
+    closed: frozenset[int]  # pids of ours whose descriptors we may not see, so that nothing can be proved
+
+
+def ownership(ends: Iterable[Endpoint], ours: frozenset[int]) -> Ownership:
+    """Which of them are provably held by one of `ours`, or by a child of theirs that was forked a moment ago."""
     ends = tuple(ends)
-    proved = set(holders((end.inode for end in ends), sorted(ours)))
-    left = tuple(end for end in ends if end.inode not in proved)
+    known = holders((end.inode for end in ends), sorted(ours))
+    left = tuple(end for end in ends if end.inode not in known.proofs)
     if not left or not ours:
-        return left
-    table = processes.scan()
-    late = holders((end.inode for end in left), _descendants(ours, table))
-    return tuple(end for end in left if end.inode not in late)
+        return Ownership(known.proofs, left, known.closed)
+    late = holders((end.inode for end in left), _descendants(ours, processes.scan()))
+    left = tuple(end for end in left if end.inode not in late.proofs)
+    return Ownership({**known.proofs, **late.proofs}, left, known.closed | late.closed)
 
 
 def _descendants(ours: frozenset[int], table: dict[int, processes.Stat]) -> list[int]:
@@ -196,6 +234,22 @@ def _descendants(ours: frozenset[int], table: dict[int, processes.Stat]) -> list
 
 def who(end: Endpoint) -> str:
     """A few words for a person: the process that holds it, as far as we may know. Looks at every process."""
+    return _named(end) or f"a process of user id {end.uid}"
+
+
+def strangers_named(found: Ownership) -> str:
+    """The same for all strangers. What could not be proved is not said to be somebody else's."""
+    return " and ".join(sorted({_named(end) or _unnamed(end, found.closed) for end in found.strangers}))
+
+
+def _named(end: Endpoint) -> str | None:
     table = processes.scan()
-    pid = holders([end.inode], sorted(table)).get(end.inode)
-    return f"pid {pid} ({table[pid].comm})" if pid is not None else f"a process of user id {end.uid}"
+    proof = holders([end.inode], sorted(table)).proofs.get(end.inode)
+    return f"pid {proof.process.pid} ({table[proof.process.pid].comm})" if proof is not None else None
+
+
+def _unnamed(end: Endpoint, closed: frozenset[int]) -> str:
+    if not closed:
+        return f"a process of user id {end.uid}"
+    pids = ", ".join(str(pid) for pid in sorted(closed))
+    return f"a process of user id {end.uid} that is not provably ours (the descriptors of pid {pids} may not be seen)"

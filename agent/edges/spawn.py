@@ -26,6 +26,7 @@ FOR_THE_AGENT_ONLY = frozenset(
         "LISTEN_FDNAMES",
     }
 )
+"""Variables by which systemd speaks to the agent: a child that saw them would speak in its name."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PR_SET_CHILD_SUBREAPER = 36
 NOT_EXECUTABLE = frozenset({errno.EACCES, errno.ENOEXEC, errno.EISDIR, errno.ELIBBAD, errno.ETXTBSY, errno.EPERM})

@@ -193,6 +193,31 @@ def test_following_ends_with_the_agent(house: House, follow: Callable[[str], Fol
     assert follower.ended.wait(60)
 
 
+def test_following_ends_with_a_server_that_a_reload_removes(
+    house: House, follow: Callable[[str], Follower], log: Path
+) -> None:
+    log.write_text("one\n")
+    house.publish(page("demo", log=log), page("other", "down"))
+    follower = follow("follow=1")
+    follower.shows("one\n")
+    with log.open("a") as file:
+        file.write("two\nlast words")
+    house.publish(page("other", "down"))
+    assert follower.ended.wait(60)
+    assert follower.text == "one\ntwo\nlast words\n"
+
+
+def test_following_ends_with_a_removed_server_that_was_never_launched(
+    house: House, follow: Callable[[str], Follower]
+) -> None:
+    house.publish(page("demo", "down", log=None))
+    follower = follow("follow=1")
+    eventually(lambda: busy(house) == 1, "it follows")
+    house.publish()
+    assert follower.ended.wait(60)
+    assert follower.text == ""
+
+
 def test_a_follower_that_leaves_costs_nothing_more(house: House, log: Path) -> None:
     log.write_text("one\n")
     house.publish(page("demo", log=log))

@@ -33,6 +33,26 @@ def test_a_change_needs_no_name_where_one_server_is_defined(call: Call, fake: Fa
     assert requests(fake)[-1] == "POST /servers/demo/stop"
 
 
+@pytest.mark.parametrize("verb", ["start", "stop", "restart", "switch"])
+def test_a_change_as_json_is_answered_with_the_servers_document(call: Call, fake: FakeAgent, verb: str) -> None:
+    fake.special["POST /switch"] = (200, server())
+    result = call(verb, "demo", "--json")
+    assert (json.loads(result.stdout), result.exit_code) == (server(), 0)
+
+
+@pytest.mark.parametrize("verb", ["start", "restart", "switch"])
+def test_a_change_as_json_that_waits_prints_one_document_as_it_is_at_the_end(
+    call: Call, fake: FakeAgent, verb: str
+) -> None:
+    for path in (f"/servers/demo/{verb}", "/switch"):
+        fake.special[f"POST {path}"] = (200, server(stage="starting", why="launched"))
+    result = call(verb, "demo", "--json", "--wait")
+    assert (json.loads(result.stdout), result.exit_code) == (server(), 0)
+    fake.servers = [failed()]
+    result = call(verb, "demo", "--json", "--wait")
+    assert (json.loads(result.stdout), result.exit_code) == (failed(), 3)
+
+
 @pytest.mark.parametrize("status", [403, 409])
 def test_a_change_that_the_agent_refuses_is_said_with_its_reason(call: Call, fake: FakeAgent, status: int) -> None:
     fake.special["POST /servers/demo/start"] = problem(status, "the state cannot be saved: disk full")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.core.host import Taken
 from agent.core.levels import GONE_S
@@ -26,7 +26,7 @@ from agent.core.model import (
     Want,
 )
 from tests.core.asked import RUNS, Promises, holds
-from tests.core.world import NEED_MIB, Attempt, Host
+from tests.core.world import NEED_MIB, PORT, Attempt, Host
 
 NOTHING_RUNS = frozenset({Stage.DOWN, Stage.WAITING, Stage.CLEARING, Stage.BACKING_OFF, Stage.FAILED})
 NEVER_S = float("inf")
@@ -64,7 +64,7 @@ class Truth(Promises):
     def rebooted(self) -> None:
         """The host went down: what failed before is history."""
         for ledger in self.ledgers.values():
-            ledger.gave_up = False
+            ledger.gave_up, ledger.unsaved = False, True  # a crash before it is saved that they are
             ledger.slack += max(policy.attempts for policy in self.host.policies.values())
 
     # -- after each step -----------------------------------------------------------------------------
@@ -129,6 +129,8 @@ class Truth(Promises):
     def _booted(self, one: Taken, event: Booted) -> None:
         """A running server goes on where it was; what ended while no agent ran is told."""
         name, state, saved, seen = one.name, one.state, event.saved, event.seen
+        if event.rebooted:
+            saved = replace(saved, running=False, served=False, attempt=0, gave_up=None)
         if state.saved.want is not Want.UP:
             return
         if seen.main is not None:
@@ -138,7 +140,13 @@ class Truth(Promises):
             since = event.ready is None or state.ready_since == event.ready
             holds(since, f"{name} is ready since {state.ready_since}, and it was since {event.ready}")
             return
+        if state.stage is Stage.FAILED:
+            gave_up = self.ledgers[name].gave_up or self.ledgers[name].unsaved
+            holds(gave_up, f"{name} is given up, and since then it was asked for or changed")
         counts = saved.attempt > 0 and event.same is not False
+        if seen.tree and saved.running and saved.attempt > 0:
+            holds(state.cause is not None, f"{name} ended while no agent ran, and only left-overs are told of")
+            return
         if seen.tree == () and saved.running and event.ended is not None and counts:
             told = state.stage is Stage.STOPPING and state.cause == event.ended
             holds(told, f"{name} ended while no agent ran, and is {state.stage} for {state.cause}")
@@ -165,6 +173,7 @@ class Truth(Promises):
         """Nothing that the newest whole look must have shown stands in the way."""
         policy, looked, name = self.host.policies[one.name], self.known[one.name].newest.began, one.name
         self.launched(name)
+        self.host.decided[name] = self.host.near(name)
         whole = self.known[name].newest.began >= self.known[name].attempt_at
         holds(whole, f"law 3: {name} is launched, and no look since has shown all that it needs")
         for unit in sorted(policy.rivals):
@@ -196,7 +205,9 @@ class Truth(Promises):
             holds(known.bad_since is not None, f"law 6: {name} is signalled, and it serves")
         else:
             stall_s = policy.stall_init_s if policy.on_stall == "restart" else NEVER_S
-            excused = self.host.now - attempt.born >= min(policy.start_limit_s or NEVER_S, stall_s)
+            start = self.host.history.get((name, attempt.invocation))
+            born = start[1] if start else attempt.born
+            excused = self.host.now - born >= min(policy.start_limit_s or NEVER_S, stall_s)
             excused = excused or known.bad_since is not None
             holds(excused, f"law 6: {name} is signalled while it starts, and no limit was chosen")
 
@@ -211,6 +222,11 @@ class Truth(Promises):
             seen = state.seen.tree is not None and state.seen.began > max(attempt.born, state.since)
             holds(not seen, f"{name} is {stage}, and a look has shown pid {live[0].id.pid}")
         event = one.event
+        if stage is Stage.FAILED and one.before.stage is not stage and state.cause == PORT.cause:
+            there = [other for other in self.host.near(name) if self.host.live(other)]
+            holds(not there, f"{name} is failed for its port, which {there} may hold")
+        if isinstance(event, Reconfigured) and self.host.force[name].digest == self.host.config[name].digest:
+            self.known[name].attempt_at = self.host.now  # what was seen before was seen for another definition
         if stage is Stage.FAILED and state.blocked and one.before.stage is stage and isinstance(event, Looked):
             met = event.seen.needs == () and event.seen.tree == () and event.seen.began > state.since
             holds(not met, f"{name} is failed for a need, and a look has shown that it is met")

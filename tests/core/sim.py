@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 
 from agent.core.host import Taken, advance, present
 from agent.core.machine import check
@@ -92,13 +91,11 @@ class Sim(Hands, Eyes):
     def _booted(self, name: str, began: float, *, rebooted: bool) -> Booted:
         """As loop.Loop._booted does it."""
         host, known = self.host, self.host.disk.get(name, Saved())
-        if rebooted:
-            known = replace(known, running=False, served=False, attempt=0, failures=())
         seen = host.seen(name, began, self.weather.blind, checked=False)
         attempt = host.attempts.get(name)
         launched = attempt is not None and attempt.invocation == known.invocation
-        gone = known.running and seen.tree == ()
-        start = host.history.get(seen.invocation or known.invocation or "")
+        gone = known.running and seen.tree == () and not rebooted
+        start = host.history.get((name, seen.invocation or known.invocation or ""))
         return Booted(
             at=host.now,
             saved=known,
@@ -108,6 +105,7 @@ class Sim(Hands, Eyes):
             launched=start[1] if start else None,
             ready=start[2] if start else None,
             ended=attempt.cause if gone and launched and attempt is not None else None,
+            rebooted=rebooted,
             same=start[0] == host.force[name].digest if start else None,
         )
 
@@ -162,13 +160,13 @@ class Sim(Hands, Eyes):
             self._change(name, definition)
 
     def _change(self, name: str, definition: Definition) -> None:
-        if name not in self.next and self.host.force[name] == definition:
+        in_force = self.host.force[name]
+        if name not in self.next and in_force.beside(definition.policy.overlaps) == definition:
+            self.host.put_in_force(name, definition)
             return
         if present(self.states[name]):
             self.next[name] = definition
-            in_force = self.host.force[name]
-            both = in_force.policy.overlaps | definition.policy.overlaps
-            self.host.put_in_force(name, replace(in_force, policy=replace(in_force.policy, overlaps=both)))
+            self.host.put_in_force(name, in_force.beside(in_force.policy.overlaps | definition.policy.overlaps))
         else:
             self._put_in_force(name, definition)
         self.deliver(name, Reconfigured(at=self.host.now))
@@ -208,10 +206,10 @@ class Sim(Hands, Eyes):
         """What history keeps of a start, and a definition that waited for the end of what ran by an older one."""
         state, invocation = one.state, one.state.saved.invocation
         if (state.launching or state.main is not None) and invocation is not None:
-            digest, launched, ready = self.host.history.get(
-                invocation, (self.host.force[one.name].digest, self.host.now, None)
-            )
-            self.host.history[invocation] = (digest, launched, state.ready_since if ready is None else ready)
+            new = (self.host.force[one.name].digest, self.host.now, None)
+            digest, launched, ready = self.host.history.get((one.name, invocation), new)
+            ready = state.ready_since if ready is None else ready
+            self.host.history[one.name, invocation] = (digest, launched, ready)
         if one.name in self.next and not present(state):
             self._put_in_force(one.name, self.next[one.name])
 

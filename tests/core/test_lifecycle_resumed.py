@@ -90,6 +90,36 @@ def test_a_server_that_cannot_be_looked_for_is_not_said_to_have_ended() -> None:
     assert not life.did(Launch)
 
 
+def test_a_restart_that_was_under_way_is_no_failure() -> None:
+    """The restart was lost: its server counted as one that had ended by itself, of something hopeless."""
+    life = booted(replace(RAN, attempt=0), GONE, ended=cause("bad_flag", Retry.NO))
+    assert (life.stage, life.state.cause) == (Stage.WAITING, None)
+
+
+def test_left_overs_of_what_ended_while_the_agent_was_away_are_swept_and_the_end_is_told() -> None:
+    life = booted(SERVED, Seen(began=99.9, tree=(WORKER,)))
+    assert life.state.cause is not None
+    assert (life.stage, life.state.cause.slug) == (Stage.STOPPING, "unknown")
+    life.look()
+    assert (life.stage, life.state.saved.failures) == (Stage.BACKING_OFF, ("unknown ended unseen",))
+
+
+def test_a_server_whose_port_cannot_be_probed_since_the_agent_started_is_left_alone() -> None:
+    """It was ended as unhealthy, and nobody had ever asked it."""
+    life = booted(SERVED, THERE, health=None)
+    assert life.stage is Stage.UNHEALTHY
+    for _ in range(5):
+        life.running(0.1)
+        life.ring()
+    assert (life.stage, life.did(Terminate)) == (Stage.UNHEALTHY, False)
+
+
+def test_a_definition_that_changed_while_the_agent_was_away_is_said_of_what_runs() -> None:
+    life = booted(SERVED, THERE, health=Health.OK, same=False)
+    assert life.stage is Stage.READY
+    assert "takes effect at restart" in say(life.state)
+
+
 def test_a_server_that_nobody_wants_any_more_is_forgotten_without_a_word_of_failure() -> None:
     life = booted(Saved(want=Want.DOWN, running=True), GONE, ended=cause())
     assert (life.stage, life.state.cause, life.state.saved.running) == (Stage.DOWN, None, False)

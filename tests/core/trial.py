@@ -5,139 +5,20 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from functools import partial
+from itertools import combinations
 
 from agent.core.machine import TABLE
-from agent.core.model import Ask, Policy, Saved, Stage, Tick, Want
-from tests.core.asked import TruthBrokenError
+from agent.core.model import Ask, Stage, Want
+from tests.core.asked import TruthBrokenError, holds
+from tests.core.mishaps import STORMY_S, clear, layout, plan, weather
 from tests.core.sim import Arrow, Sim
-from tests.core.world import CAUSES, NEED_MIB, NEEDS, Host, Weather
+from tests.core.world import CAUSES, Host
 
-LAYOUTS = (("a",), ("a", "b"), ("a", "b", "c"), ("a", "b", "c", "d"))
-GPUS = {"a": ("0",), "b": ("0", "1"), "c": ("1",), "d": ()}
-OVERLAPS = {"a": {"b"}, "b": {"a", "c"}, "c": {"b"}, "d": set[str]()}
-ASKS = (Ask.START, Ask.STOP, Ask.RESTART)
-IN_BETWEEN = frozenset(Stage) - {Stage.DOWN, Stage.READY}
-STORMY_S = 1000.0
 SETTLE_S = 500.0  # the longest pause, a start, the patience with an unhealthy server and with an ending agent
 
 
 class Failed(AssertionError):  # noqa: N818  # the name reads as a sentence in pytest's summary
     """A simulated life that broke a law; says its seed and its last words."""
-
-
-def layout(r: random.Random) -> dict[str, Policy]:
-    """The definitions of one host."""
-    names, both = r.choice(LAYOUTS), r.random() < 0.2
-    return {
-        name: Policy(
-            name=name,
-            gpus=GPUS[name],
-            need_mib=NEED_MIB if GPUS[name] else 0,
-            rivals=frozenset({"comfyui"}) if name in "ac" and r.random() < 0.5 else frozenset(),
-            overlaps=frozenset(OVERLAPS[name] & set(names)),
-            autostart=name in "ab" and (both or r.random() < 0.2),
-            start_limit_s=r.choice((None, None, 80.0)),
-            on_stall=r.choice(("report", "restart")),
-            clear_s=20.0,
-            quiet_s=30.0,
-            stall_s=90.0,
-            stall_init_s=60.0,
-            busy_s=40.0,
-            unhealthy_s=40.0,
-            terms_s=r.choice(((10.0,), (5.0, 10.0))),
-            sweep_s=3.0,
-            kill_s=5.0,
-            launch_s=2.0,
-            pauses_s=(1.0, 5.0, 20.0),
-            attempts=r.choice((3, 6)),
-            steady_s=120.0,
-        )
-        for name in names
-    }
-
-
-def weather(r: random.Random) -> Weather:
-    """How bad it is in one life."""
-    return Weather(
-        crash=r.choice((0.0, 0.01, 0.05)),
-        lost_exit=r.choice((0.0, 0.3)),
-        late_exit=r.choice((0.0, 0.2)),
-        blind=r.choice((0.0, 0.05, 0.4)),
-        stray=r.choice((0.0, 0.2)),
-        slow=r.choice((0.0, 0.05, 0.3)),
-        refuse=r.choice((0.0, 0.02, 0.2)),
-    )
-
-
-def plan(sim: Sim) -> None:
-    """What befalls the host while the weather is bad."""
-    r, host, names = sim.rng, sim.host, list(sim.host.policies)
-    for _ in range(r.randrange(3, 14)):
-        name, ask = r.choice(names), r.choice((Ask.START, Ask.START, Ask.START, Ask.STOP, Ask.RESTART))
-        waive, twice = r.random() < 0.2, r.random() < 0.2
-        at = r.uniform(1, STORMY_S)
-        sim.after(at, partial(sim.ask, name, ask, gpu_check=not waive))
-        if twice:
-            sim.after(at + 0.001, partial(sim.ask, r.choice(names), Ask.START))
-    for name in names:
-        for _ in range(r.choice((0, 1, 3))):
-            at = r.uniform(0, STORMY_S)
-            sim.after(at, partial(host.unmet.update, {name: (r.choice(NEEDS),)}))
-            sim.after(at + r.uniform(5, 300), partial(host.unmet.update, {name: ()}))
-    for gpu in (0, 1):
-        if r.random() < 0.4:
-            sim.after(r.uniform(0, STORMY_S), partial(_take, host, gpu, r.uniform(5, 300)))
-    for _ in range(r.choice((0, 1, 4))):
-        sim.after(r.uniform(0, STORMY_S), lambda: _rival(host))
-    for _ in range(r.choice((0, 0, 1, 3))):
-        at = r.uniform(0, STORMY_S)
-        sim.after(at, lambda: setattr(sim.weather, "no_disk", True))
-        sim.after(at + r.uniform(1, 100), lambda: setattr(sim.weather, "no_disk", False))
-    if r.random() < 0.25:
-        sim.after(r.uniform(0, STORMY_S), sim.close)
-    hasty = r.choice((0.2, 1.0))
-    for second in range(1, int(STORMY_S), 3):
-        if r.random() < hasty:
-            sim.after(second, lambda: _hasty(sim))
-
-
-def _hasty(sim: Sim) -> None:
-    """Somebody asks, or ends the agent, or starts the server by hand, just then: when it is least convenient."""
-    r, name = sim.rng, sim.rng.choice(list(sim.host.policies))
-    state, policy = sim.states[name], sim.host.policies[name]
-    if state.stage in IN_BETWEEN and r.random() < (0.5 if state.launching else 0.08):
-        sim.ask(name, r.choice(ASKS), gpu_check=r.random() < 0.5)
-    if state.stage in IN_BETWEEN and r.random() < (0.1 if state.launching else 0.002):
-        sim.close()
-    chance = {Stage.DOWN: 0.01, Stage.FAILED: 0.2}.get(state.stage, 0.0) if state.pending is None else 0.0
-    if not sim.host.live(name) and not policy.overlaps and r.random() < chance:
-        sim.host.spawn(name, f"by-hand-{sim.steps}", leader=r.random() < 0.5)
-    if r.random() < 0.05:
-        sim.deliver(name, Tick(at=sim.host.now))  # an alarm that rings too early
-
-
-def _take(host: Host, gpu: int, for_s: float) -> None:
-    host.taken_from[gpu], host.taken_until[gpu] = host.now, host.now + for_s
-
-
-def _rival(host: Host) -> None:
-    if host.units.get("comfyui") is None:
-        host.units["comfyui"] = host.now
-
-
-def clear(sim: Sim) -> None:
-    """From now on the world is kind; what runs, runs well."""
-    sim.weather.clear()
-    sim.host.kind = 1.0
-    sim.host.unmet.clear()
-    sim.host.taken_until.clear()
-    for attempt in sim.host.attempts.values():
-        if attempt is not None:
-            attempt.sick, attempt.hung_from = (0.0, 0.0, ""), None
-            attempt.ready_at = attempt.ready_at or sim.host.now + 30
-            for proc in attempt.procs:
-                proc.deaf, proc.swallows = False, 0
 
 
 def live(seed: int) -> Sim:
@@ -154,7 +35,7 @@ def live(seed: int) -> Sim:
 def build(seed: int) -> Sim:
     """A host before its first boot."""
     r = random.Random(seed)
-    host = Host(rng=r, policies=layout(r), kind=r.choice((0.1, 0.5, 0.9)))
+    host = Host(rng=r, config=layout(r), kind=r.choice((0.1, 0.5, 0.9)))
     if r.random() < 0.5:
         host.units["comfyui"] = 0.0
     if r.random() < 0.2:
@@ -169,13 +50,17 @@ def _live(sim: Sim) -> None:
     clear(sim)
     sim.run(SETTLE_S)
     _settled(sim)
-    for name in sim.host.policies:
+    for name in sim.host.config:
         sim.ask(name, Ask.STOP)
     sim.run(120)
-    for name in sim.host.policies:
+    for name in sim.host.config:
         _is(sim, name, Stage.DOWN)
-    chosen = [name for name in sim.host.policies if name in sim.rng.choice(("acd", "bd"))]
-    for name in [name for i, name in enumerate(chosen) if not sim.host.policies[name].overlaps & set(chosen[:i])]:
+    _switches(sim)
+    for name in sim.host.config:
+        sim.ask(name, Ask.STOP)
+    sim.run(120)
+    chosen = [name for name in sim.host.config if name in sim.rng.choice(("acd", "bd"))]
+    for name in [name for i, name in enumerate(chosen) if not {*sim.host.near(name)} & {*chosen[:i]}]:
         sim.ask(name, Ask.START)
         sim.run(200)
         _is(sim, name, Stage.READY)
@@ -187,25 +72,78 @@ def _live(sim: Sim) -> None:
 
 
 def _settled(sim: Sim) -> None:
-    """Every wait has come to its end, of itself."""
+    """Every wait has come to its end, of itself, and what operators were told holds."""
+    wanted = {name for name in sim.states if sim.truth.saved(name).want is Want.UP}
+    for a, b in combinations(sorted(wanted), 2):
+        both = b not in sim.host.near(a) or {a, b} in sim.truth.both
+        holds(both, f"{a} and {b} are both to be up, and share something")
     for name, state in sim.states.items():
-        want = sim.host.disk.get(name, Saved()).want
-        if sim.host.disk.get(name, Saved()) != state.saved:
-            raise TruthBrokenError(f"{name}: the disk does not have {state.saved}")
-        if want is not Want.UP:
+        ledger, saved = sim.truth.ledgers[name], sim.truth.saved(name)
+        holds(saved == state.saved, f"{name}: the disk does not have {state.saved}")
+        told = ledger.told in (None, saved.want) or ledger.unsure
+        holds(told, f"{name}: told {ledger.told}, and {saved.want} on the disk")
+        if name not in wanted:
             _is(sim, name, Stage.DOWN)
-        elif state.seen.wanted_neighbours or (state.stage is Stage.FAILED and not state.blocked):
-            continue  # two that were both wanted before; or it gave up, and says so
+        elif state.seen.wanted_neighbours:
+            continue  # two that were both wanted before
+        elif state.stage is Stage.CLEARING and _is_old_one_there(sim, name):
+            continue  # adopted by an agent that knows its new definition only: the GPU tells
+        elif state.stage is Stage.FAILED and not state.blocked:  # it gave up, and says so
+            back = ledger.back in sim.host.near(name)
+            holds(not back, f"{name} has failed, and {ledger.back} is not back")
         else:
             _is(sim, name, Stage.READY)
+
+
+def _is_old_one_there(sim: Sim, name: str) -> bool:
+    """Whether a server that runs by an older definition holds a GPU that this one needs."""
+    old = [each for other, each in sim.host.attempts.items() if each and each.digest != sim.host.force[other].digest]
+    return any(each.procs and {*each.gpus} & {*sim.host.policies[name].gpus} for each in old)
+
+
+def _switches(sim: Sim) -> None:
+    """From one to the other of two that share something, in good weather; back from one that fails; and no further."""
+    pairs = [(a, b) for a in sim.host.config for b in sim.host.near(a)]
+    if not pairs:
+        return
+    one, other = sim.rng.choice(pairs)
+    sim.ask(one, Ask.START)
+    sim.run(200)
+    _is(sim, one, Stage.READY)
+    sim.ask(other, Ask.SWITCH, back=sim.rng.random() < 0.5)
+    if sim.rng.random() < 0.5:
+        sim.run(sim.rng.choice((0.01, 0.1, 1.0)))
+        sim.crash() if sim.truth.saved(other).want is Want.UP else None
+    sim.run(300)
+    _is(sim, other, Stage.READY)
+    _is(sim, one, Stage.DOWN)
+    sim.host.doomed, back = one, sim.rng.random() < 0.7
+    sim.ask(one, Ask.SWITCH, back=back)
+    sim.run(300)
+    _is(sim, one, Stage.DOWN if back else Stage.FAILED)
+    _is(sim, other, Stage.READY if back else Stage.DOWN)
+    if sim.rng.random() < 0.5:
+        _restarted(sim)
+    sim.host.doomed = ""
+
+
+def _restarted(sim: Sim) -> None:
+    """A restart of the agent changes nothing: what has failed is not tried again."""
+    stages = {name: state.stage for name, state in sim.states.items()}
+    sim.crash()
+    sim.run(100)
+    for name, stage in stages.items():
+        _is(sim, name, stage)
+    launches = sum(state.launches for state in sim.states.values())
+    holds(launches == 0, "a server is launched because the agent was restarted")
 
 
 def _is(sim: Sim, name: str, stage: Stage) -> None:
     state, true = sim.states[name], bool(sim.host.live(name))
     if not sim.up or state.stage is not stage or true is not (stage is Stage.READY):
         raise TruthBrokenError(f"good weather for long, and {name} is not {stage}, but {state.stage}: {state.why}")
-    want = Want.UP if stage is Stage.READY else Want.DOWN
-    saved = sim.host.disk.get(name, Saved()).want
+    want = Want.DOWN if stage is Stage.DOWN else Want.UP
+    saved = sim.truth.saved(name).want
     if saved is not want and (saved or want) is Want.UP:
         raise TruthBrokenError(f"{name}: {saved} on the disk for {stage}")
     if stage is Stage.READY and not sim.host.answering(name):

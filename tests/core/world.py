@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent.core.model import Cause, Exit, Gpu, Health, Holder, Life, Need, Policy, Process, Retry, Saved, Seen
 
@@ -37,6 +37,10 @@ class Definition:
     policy: Policy
     port: int
     digest: int = 0
+
+    def beside(self, others: frozenset[str]) -> Definition:
+        """The same, and these share something with it."""
+        return replace(self, policy=replace(self.policy, overlaps=others))
 
 
 @dataclass
@@ -103,9 +107,12 @@ class Host:
     force: dict[str, Definition] = field(default_factory=dict)  # ... and as the agent has taken it
     policies: dict[str, Policy] = field(default_factory=dict)
     disk: dict[str, Saved] = field(default_factory=dict)
+    decided: dict[str, list[str]] = field(default_factory=dict)  # who shared something when a launch was decided
     boot_no: int = 0
     saved_in: int = 0  # the boot in which the disk was last written
-    history: dict[str, tuple[int, float, float | None]] = field(default_factory=dict)  # digest, launched, ready
+    history: dict[tuple[str, str], tuple[int, float, float | None]] = field(
+        default_factory=dict
+    )  # digest, launched, ready
     attempts: dict[str, Attempt | None] = field(default_factory=dict)
     freed: dict[int, tuple[float, float]] = field(default_factory=dict)  # GPU -> (MiB held, since when they drain)
     taken_until: dict[int, float] = field(default_factory=dict)  # by strangers
@@ -150,7 +157,7 @@ class Host:
         """A launch. Breaks off when law 5, or the peace between servers that share something, is broken."""
         if self.live(name):
             raise AssertionError(f"law 5: {name} is launched beside its own tree")
-        for other in self.near(name):
+        for other in self.decided.get(name, []):
             if self.live(other):
                 raise AssertionError(f"{name} is launched beside {other}, with which it shares something")
         r, good = self.rng, self.rng.random() < self.kind

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -31,6 +32,15 @@ async def until(met: Callable[[], Awaitable[Any]], what: str) -> Any:
         assert time.monotonic() < end, f"never came: {what}"
         await anyio.sleep(0.02)
     return answer
+
+
+async def nothing_more_than(descriptors: set[str], threads: set[threading.Thread]) -> None:
+    """Fails unless every other descriptor and thread of this process goes."""
+
+    async def gone() -> bool:
+        return set(os.listdir("/proc/self/fd")) <= descriptors and set(threading.enumerate()) <= threads
+
+    await until(gone, "the end of every descriptor and thread")
 
 
 class Attempt:

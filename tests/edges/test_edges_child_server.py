@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import stat
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +19,12 @@ import anyio
 import pytest
 
 from agent.core.model import Exit, Process
-from agent.edges import processes
+from agent.edges import child_server, processes
 from agent.edges.child_server import ChildServer
+from agent.edges.server_tree import LAUNCH_LIMIT_S, LAUNCHED, mark_environment
 from agent.errors import EdgeError
 from agent.ports import Tree
-from tests.edges.edges_house import FAKE, Attempt, until
+from tests.edges.edges_house import FAKE, Attempt, nothing_more_than, until
 
 pytestmark = pytest.mark.anyio
 
@@ -456,22 +460,62 @@ async def test_the_end_of_an_adopted_server_that_is_no_child_is_told_without_a_c
     await gone(after)
 
 
-async def test_a_left_over_that_leads_a_session_is_not_adopted_as_the_server(attempt: Attempt) -> None:
-    code = (
-        "import os, time\n"
-        "time.sleep(1.2)\n"  # beyond what a slow launch may take
-        "if os.fork() == 0:\n"
-        "    os.setsid(); print('stray', flush=True); time.sleep(600)\n"
-    )
-    before = attempt.server(sys.executable, "-S", "-c", code)
-    await before.launch("i1", attempt.log())
-    await attempt.says("stray")
-    await attempt.exit()
-    after = attempt.fake()
-    tree = await after.look()
+@contextmanager
+def marked(attempt: Attempt, *, begun_s: float, session: bool = True, invocation: str = "i1") -> Iterator[Popen[bytes]]:
+    """A process as an earlier run of the agent left it, whose launch had begun `begun_s` before its fork."""
+    marks = mark_environment(attempt.mark, attempt.name, invocation)
+    launched = int(marks[LAUNCHED]) - int(begun_s * processes.TICKS_PER_S)
+    with other(*FAKE, session=session, env={**os.environ, **marks, LAUNCHED: str(launched)}) as process:
+        yield process
+
+
+async def test_a_server_whose_launch_was_slow_to_fork_is_adopted(attempt: Attempt) -> None:
+    with marked(attempt, begun_s=10) as slow:
+        tree = await attempt.fake().look()
+        assert tree.main is not None
+        assert (tree.main.pid, tree.invocation) == (slow.pid, "i1")
+
+
+async def test_of_several_that_lead_a_session_the_oldest_is_the_server(attempt: Attempt) -> None:
+    with marked(attempt, begun_s=10) as first:
+        await anyio.sleep(0.05)  # some ticks
+        with marked(attempt, begun_s=10.05):
+            tree = await attempt.fake().look()
+    assert tree.main is not None
+    assert tree.main.pid == first.pid
+    assert len(tree.all) == 2
+
+
+@pytest.mark.parametrize(("begun_s", "session"), [(LAUNCH_LIMIT_S + 1, True), (10, False)])
+async def test_a_left_over_that_came_later_or_leads_no_session_is_not_adopted(
+    attempt: Attempt, begun_s: float, session: bool
+) -> None:
+    with marked(attempt, begun_s=begun_s, session=session) as left:
+        tree = await attempt.fake().look()
     assert tree.main is None
     assert tree.invocation == "i1"
-    assert len(tree.all) == 1
+    assert [one.pid for one in tree.all] == [left.pid]
+
+
+async def test_a_launch_that_took_too_long_is_undone_though_the_loop_was_too_busy_to_say_so(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process would be a left-over to the next run of the agent."""
+    watch = os.pidfd_open
+
+    def slow(pid: int) -> int:
+        time.sleep(0.5)
+        return watch(pid)
+
+    monkeypatch.setattr(child_server, "LAUNCH_LIMIT_S", 0.25)
+    monkeypatch.setattr(os, "pidfd_open", slow)
+    server = attempt.fake()
+    asyncio.get_running_loop().call_later(0.01, time.sleep, 2)
+    with pytest.raises(EdgeError):
+        await server.launch("i1", attempt.log())
+    monkeypatch.undo()
+    await gone(server)
+    assert attempt.exits == []
 
 
 async def test_a_session_led_by_somebody_else_is_not_swept_up(attempt: Attempt) -> None:
@@ -500,3 +544,51 @@ async def test_the_status_of_other_children_of_the_agent_is_left_to_them(attempt
         await until(zombie, "its end")
         await server.look()
         assert mine.wait() == 5
+
+
+# -- letting go -----------------------------------------------------------------------------------------
+
+
+async def test_neither_descriptor_nor_thread_is_left_of_servers_that_were_closed(attempt: Attempt) -> None:
+    before = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    for n in range(5):
+        server = attempt.fake()
+        await server.launch(f"i{n}", attempt.log(f"i{n}"))
+        await attempt.says("up", f"i{n}")
+        await server.look()
+        server.close()
+        server.close()
+        successor = attempt.fake()
+        assert (await successor.look()).invocation == f"i{n}"
+        await successor.kill()
+
+        async def told(count: int = n + 1) -> bool:
+            return len(attempt.exits) == count
+
+        await until(told, "the exit")
+        successor.close()
+    await nothing_more_than(*before)
+
+
+async def test_a_look_that_is_under_way_while_it_is_closed_watches_nothing(attempt: Attempt) -> None:
+    await attempt.fake().launch("i1", attempt.log())
+    before = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    late = attempt.fake()
+    async with asyncio.TaskGroup() as tasks:
+        look = tasks.create_task(late.look())
+        await asyncio.sleep(0)
+        late.close()
+    assert look.result().invocation == "i1"
+    await nothing_more_than(*before)
+
+
+async def test_a_launch_that_is_under_way_while_it_is_closed_is_not_watched(attempt: Attempt) -> None:
+    before = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    late = attempt.fake()
+    async with asyncio.TaskGroup() as tasks:
+        launch = tasks.create_task(late.launch("i1", attempt.log()))
+        await asyncio.sleep(0)
+        late.close()
+    await nothing_more_than(*before)
+    tree = await attempt.fake().look()
+    assert tree.main == launch.result()

@@ -86,6 +86,36 @@ async def test_the_code_that_it_ended_with_is_told(code: int) -> None:
         assert os.waitstatus_to_exitcode(await told(child, "go\n")) == code
 
 
+OTHER_USER = """
+import ctypes
+PR_SET_DUMPABLE = 4
+os.setuid(65534)
+ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1)  # as a program that this user has started
+print("changed", flush=True)
+sys.stdin.readline()
+"""
+
+
+@needs_threads
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start something as another user")
+async def test_a_code_of_0_of_another_user_may_be_hidden_and_is_not_told() -> None:
+    with running(OTHER_USER + "os._exit(0)") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "changed\n"
+        found = processes.stat(child.pid)
+        assert found is not None
+        heard: list[int] = []
+        early = EarlyEnd(found.process, heard.append)
+        early.refresh()
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert await asyncio.to_thread(child.wait, DEADLINE_S) == 0
+        await asyncio.sleep(0.3)  # longer than it looks again
+        assert heard == []
+        early.close()
+
+
 @needs_threads
 async def test_it_is_told_while_the_kernel_still_frees_the_memory() -> None:
     """512 MiB take the kernel far longer than the threads take to end; at worst, both come at once."""

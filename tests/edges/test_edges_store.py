@@ -34,6 +34,11 @@ FULL = Saved(
     attempt=3,
     failures=("cuda_oom", "cuda_oom"),
     invocation="i-3",
+    running=True,
+    served=True,
+    over=frozenset({"b", "a"}),
+    back="a",
+    gave_up="cuda_oom",
     holds=frozenset({"ollama.service", "a.service"}),
 )
 
@@ -156,6 +161,7 @@ async def test_a_file_that_is_not_understood_is_set_aside_whole(path: Path, text
         ("failures", "cuda_oom"),
         ("failures", [1]),
         ("invocation", 5),
+        ("gave_up", True),
         ("holds", {"a": 1}),
         ("holds", None),
     ],

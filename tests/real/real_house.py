@@ -115,7 +115,12 @@ class Agent:
         paths = {"socket": self.socket, "state_dir": self.state.parent, "log_dir": self.logs}
         lines = ["[agent]", f'listen = "127.0.0.1:{self.tcp_port}"']
         lines += [f"{key} = {json.dumps(str(path))}" for key, path in paths.items()]
-        self.configuration.write_text("\n".join([*lines, agent, *tables]))
+        self._own_table = [*lines, agent]
+        self.configure(*tables)
+
+    def configure(self, *tables: str) -> None:
+        """Write the configuration: these servers and no others. What runs hears of it by a reload."""
+        self.configuration.write_text("\n".join([*self._own_table, *tables]))
 
     # -- the process ---------------------------------------------------------------------------------
 
@@ -135,6 +140,9 @@ class Agent:
 
     def start(self, *under: str) -> Agent:
         self.process = self.run(*under)
+        return self.until_answers()
+
+    def until_answers(self) -> Agent:
         until(self._answers, f"the API's first answer:\n{self.own_log.read_text()}")
         return self
 
