@@ -149,7 +149,7 @@ class Watch:
         if (reading := self._reading) is None or not reading.found:
             return None
         reading.end()
-        return self._hidden(find_cause(self._outside.family, reading.reader, Exit()))
+        return self._cause(reading, Exit())
 
     def recall(self, invocation: str) -> None:
         """Read the end of the log of an attempt that is over."""
@@ -302,9 +302,12 @@ class Watch:
         self._jump()
         self._catch_up(2 * LAST_WORDS_BYTES)  # what it wrote up to its end, though it wrote while we read
         self._tell_news(invocation, reading.end())
-        cause = find_cause(self._outside.family, reading.reader, how)
         at = asyncio.get_running_loop().time()
-        self._tell(Exited(invocation=invocation, exit=how, cause=self._hidden(cause), at=at))
+        self._tell(Exited(invocation=invocation, exit=how, cause=self._cause(reading, how), at=at))
+
+    def _cause(self, reading: LogReading, how: Exit) -> Cause:
+        cause = self._hidden(find_cause(self._outside.family, reading.reader, how))
+        return replace(cause, line=None) if reading.miscounted else cause
 
     def _hidden(self, cause: Cause) -> Cause:
         """The cause without secrets."""

@@ -20,6 +20,7 @@ from agent.records import Records
 from agent.roster import Defined
 from agent.watch import Outside
 
+READ_BYTES = 1 << 20
 PATIENCE_S = 600.0  # virtual
 
 
@@ -129,10 +130,16 @@ class Lines:
         self._world = world
         self._at = 0
 
-    def read(self) -> bytes:
-        data = self._world.written[self._at :]
+    def read(self, patience_s: float | None = None) -> bytes:
+        data = self._world.written[self._at : self._at + READ_BYTES]
         self._at += len(data)
         return data
+
+    def seek_last(self, count: int) -> int | None:
+        if self.behind <= count:
+            return 0
+        begin, self._at = self._at, self._world.written.index(b"\n", len(self._world.written) - count) + 1
+        return self._world.written.count(b"\n", begin, self._at)
 
     @property
     def found(self) -> bool:

@@ -207,3 +207,13 @@ async def test_a_hung_server_becomes_unhealthy_and_is_restarted(bench: Bench) ->
     bench.world.health = Health.TIMEOUT
     await bench.until("unhealthy")
     await bench.until_launched(2)
+
+
+async def test_a_server_that_wrote_faster_than_it_was_read_is_judged_by_its_last_words(bench: Bench) -> None:
+    await bench.ask(Ask.START)
+    await bench.until_launched(1)
+    bench.world.written += b"all is well, and this line says so at some length\n" * 2_000_000
+    bench.world.written += b"server: error: unrecognized arguments: --x\n"
+    bench.world.end(Exit(code=2))
+    cause = document(bench)["cause"]
+    assert (cause["slug"], cause["line"]) == ("bad_flag", 2_000_001)  # type: ignore[index]
