@@ -111,7 +111,8 @@ class Client:
             while piece := response.read1(65536):
                 yield piece
         if follow:
-            raise Away("the agent has ended; its log ends here")
+            self.stage(name)  # it says so itself if the server is not defined any more, or the agent cannot be reached
+            raise Away("the agent is ending; its log ends here")
 
     def events(self, last_id: str) -> Iterator[Event]:
         """`/events` after the event `last_id` (empty: from the present state), first an "open". Ends with Away."""

@@ -178,7 +178,7 @@ def test_log_follow_shows_a_line_as_soon_as_it_comes(start: Start, fake: FakeAge
     assert line_of(process) == "second\n"
     _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 6
-    assert "the agent has ended" in err
+    assert "the agent is ending" in err
 
 
 def test_ctrl_c_ends_a_follower_quietly(start: Start, fake: FakeAgent) -> None:
