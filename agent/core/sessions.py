@@ -40,7 +40,7 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
         seen=event.seen,
         run=event.run,
         why=why,
-        changed=bool(event.seen.tree) and event.same is False,
+        changed=event.seen.tree != () and event.same is False,
     )
     if not event.seen.tree:
         return _boot_without(state, event, policy)

@@ -120,6 +120,15 @@ def test_a_definition_that_changed_while_the_agent_was_away_is_said_of_what_runs
     assert "takes effect at restart" in say(life.state)
 
 
+def test_it_is_said_also_when_the_first_look_missed_the_server() -> None:
+    """Seed 8160: it failed, and was given up, though its newer definition had never been tried."""
+    life = booted(SERVED, Seen(began=99.9, tree=None), same=False)
+    life.look(tree=(MAIN,), main=MAIN, invocation="old-1")
+    assert "takes effect at restart" in say(life.state)
+    life.fail(cause("bad_flag", Retry.NO))
+    assert life.stage is Stage.WAITING
+
+
 def test_a_server_that_nobody_wants_any_more_is_forgotten_without_a_word_of_failure() -> None:
     life = booted(Saved(want=Want.DOWN, running=True), GONE, ended=cause())
     assert (life.stage, life.state.cause, life.state.saved.running) == (Stage.DOWN, None, False)

@@ -14,6 +14,7 @@ import pytest
 
 from agent.edges import processes
 from agent.edges.early_end import PIDFD_THREAD, EarlyEnd
+from tests.edges.edges_house import until
 
 pytestmark = pytest.mark.anyio
 
@@ -110,10 +111,16 @@ async def test_a_code_of_0_of_another_user_may_be_hidden_and_is_not_told() -> No
         early.refresh()
         child.stdin.write("go\n")
         child.stdin.flush()
-        assert await asyncio.to_thread(child.wait, DEADLINE_S) == 0
+
+        async def zombie() -> bool:  # not waited for, so that it can be looked at
+            now = processes.stat(child.pid)
+            return now is not None and now.gone
+
+        await until(zombie, "its end")
         await asyncio.sleep(0.3)  # longer than it looks again
         assert heard == []
         early.close()
+        assert child.wait(DEADLINE_S) == 0
 
 
 @needs_threads

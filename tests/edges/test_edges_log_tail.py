@@ -124,12 +124,12 @@ def test_at_a_death_a_read_that_is_under_way_is_waited_for(path: Path, thaw: thr
 @pytest.mark.parametrize(
     ("count", "left", "newlines"),
     [
-        (100, b"one\ntwo\nthree\nfo", 0),  # nothing to jump over
-        (16, b"one\ntwo\nthree\nfo", 0),
-        (15, b"two\nthree\nfo", 1),
-        (12, b"two\nthree\nfo", 1),  # exactly a line's begin
-        (11, b"three\nfo", 2),
-        (2, b"fo", 3),
+        (100, b"one\ntwo\nthree\nit", 0),  # nothing to jump over
+        (16, b"one\ntwo\nthree\nit", 0),
+        (15, b"two\nthree\nit", 1),
+        (12, b"two\nthree\nit", 1),  # exactly a line's begin
+        (11, b"three\nit", 2),
+        (2, b"it", 3),
         (1, b"", 3),
         (0, b"", 3),
     ],
@@ -137,7 +137,7 @@ def test_at_a_death_a_read_that_is_under_way_is_waited_for(path: Path, thaw: thr
 def test_after_a_jump_at_most_so_much_is_left_and_it_begins_a_line(
     path: Path, count: int, left: bytes, newlines: int
 ) -> None:
-    write(path, b"one\ntwo\nthree\nfo")
+    write(path, b"one\ntwo\nthree\nit")
     tail = LogTail(path)
     assert tail.seek_last(count) == newlines
     assert tail.read(PATIENCE_S) == left
