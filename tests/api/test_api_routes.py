@@ -178,7 +178,7 @@ def test_a_refused_change_is_a_409_problem_with_the_reason(house: House, local: 
 def test_a_loop_that_does_not_answer_is_504_and_may_still_answer_later(
     house: House, local: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.api.app.ANSWER_S", 0.05)
+    monkeypatch.setattr("agent.api.changes.ANSWER_S", 0.05)
     house.publish(page())
     left: list[Future[str | None]] = []
     house.answer = left.append

@@ -78,7 +78,7 @@ def test_over_tcp_a_cause_is_told_without_the_line_of_the_log(house: House, tcp:
 
 
 def test_a_cause_that_is_our_own_sentence_is_told_to_everybody(house: House, tcp: httpx2.Client) -> None:
-    house.publish(shown(replace(DEAD, cause_text="it ended while no agent ran", cause_quoted=False)))
+    house.publish(shown(replace(DEAD, cause_slug="agent_away", cause_text="it ended while no agent ran")))
     assert read(tcp.get("/servers/demo/starts"))[0]["cause"]["text"] == "it ended while no agent ran"
 
 

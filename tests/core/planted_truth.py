@@ -44,7 +44,7 @@ def a_missed_probe_ends_the_server(stack: ExitStack) -> None:
         def probe(state: State, event: Probed, policy: Policy) -> Transition:
             if event.health is Health.OK or event.invocation != state.saved.invocation:
                 return cast(Transition, rule(state, event, policy))
-            return moves.stop(state, event.at, policy, "missed", After.RETRY, levels.GONE)
+            return moves.stop(state, event.at, policy, "missed", After.RETRY, moves.GONE)
 
         return probe
 
