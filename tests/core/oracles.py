@@ -207,7 +207,7 @@ class Truth(Promises):
             stall_s = policy.stall_init_s if policy.on_stall == "restart" else NEVER_S
             start = self.host.history.get((name, attempt.invocation))
             born = start[1] if start else attempt.born
-            excused = self.host.now - born >= min(policy.start_limit_s or NEVER_S, stall_s)
+            excused = self.host.now - born + 1e-6 >= min(policy.start_limit_s or NEVER_S, stall_s)
             excused = excused or known.bad_since is not None
             holds(excused, f"law 6: {name} is signalled while it starts, and no limit was chosen")
 
