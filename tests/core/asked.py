@@ -22,16 +22,23 @@ def holds(true: bool, what: str) -> None:
         raise TruthBrokenError(what)
 
 
+@dataclass(frozen=True)
+class Open:
+    """A change that was asked for and is not answered yet."""
+
+    asked: Asked
+    number: int  # which of all that was asked on this host
+    asks: int  # as the disk had it
+    gave: frozenset[str]  # the servers that were in the way
+
+
 @dataclass
 class Ledger:
     """What operators have asked of one server, and what they were told."""
 
     told: Want | None = None
-    open: dict[int, Asked] = field(default_factory=dict)  # 0: asked by the core itself
-    gave: frozenset[str] = frozenset()  # the servers that are in the way of the switch that is open
-    asks: int = 0  # as the disk had it when the one that is open was asked
-    number: int = 0  # which of all that was asked on this host is the one that is open
-    switch: int = 0  # ... and the last switch that was answered
+    open: dict[int, Open] = field(default_factory=dict)  # 0: asked by the core itself
+    switch: int = 0  # the number of the last switch that was answered
     restart: bool = False  # one was promised for the present attempt
     unsure: bool = False  # a stop was promised while nothing could be saved
     gives_way: str = ""  # to this one, and that is not on the disk yet
@@ -63,7 +70,7 @@ class Promises:
     def may_be_wanted(self, name: str) -> bool:
         """As far as anybody can have been told."""
         ledger, want = self.ledgers[name], self.saved(name).want
-        start = any(asked.ask is not Ask.STOP for asked in ledger.open.values())
+        start = any(one.asked.ask is not Ask.STOP for one in ledger.open.values())
         new = want is None and self.host.config[name].policy.autostart
         return start or new or ledger.told is Want.UP or want is Want.UP
 
@@ -80,9 +87,10 @@ class Promises:
             near = self.host.near(name)
             self.both |= {frozenset({name, other}) for other in near if self.may_be_wanted(other)}
         self._count_at_boot(name, saved, event)
-        if any(asked.ask is Ask.SWITCH for asked in ledger.open.values()):
-            ledger.resumed, ledger.back = saved.want is Want.UP, ""
-            ledger.backs |= ledger.gave if any(asked.back for asked in ledger.open.values()) else set()
+        for one in ledger.open.values():
+            if one.asked.ask is Ask.SWITCH:
+                ledger.resumed, ledger.back = saved.want is Want.UP, ""
+                ledger.backs |= one.gave if one.asked.back else frozenset()
         if not (ledger.gives_way and saved.want is Want.UP):
             ledger.told, ledger.gives_way = saved.want, ""
         ledger.open.clear()
@@ -95,8 +103,9 @@ class Promises:
         ledger.slack += int(untold or saved.attempt < ledger.launches)
         if ledger.open:  # saved, and not answered any more
             ledger.slack += policy.attempts
-        saved_since = bool(ledger.open) and saved.asks > ledger.asks
+        saved_since = any(saved.asks > one.asks for one in ledger.open.values())
         again = saved_since or anew or event.same is None
+        ledger.unsaved |= event.same is None
         ledger.gave_up = ledger.gave_up and not again and saved.gave_up is not None
         if anew:
             ledger.slack += policy.attempts
@@ -120,12 +129,9 @@ class Promises:
     def asked(self, name: str, event: Asked) -> None:
         """A change is asked for, by an operator or by what is saved of a switch."""
         ledger = self.ledgers[name]
-        ledger.open[event.id] = event
-        ledger.asks = self.saved(name).asks
         self.number += 1
-        ledger.number = self.number
-        if event.ask is Ask.SWITCH:
-            ledger.gave = frozenset(other for other in self.host.near(name) if self.may_be_wanted(other))
+        near = frozenset(other for other in self.host.near(name) if self.may_be_wanted(other))
+        ledger.open[event.id] = Open(event, self.number, self.saved(name).asks, near)
         if event.id == 0 and event.ask is Ask.STOP:
             to = event.reason.removeprefix("switched to ")
             holds(self.saved(to).want is Want.UP, f"{name} is to give way, and {to} is not wanted on the disk")
@@ -141,25 +147,26 @@ class Promises:
     def answered(self, one: Taken, effect: Answer) -> None:
         """What an answer promises."""
         name, ledger = one.name, self.ledgers[one.name]
-        asked = ledger.open.pop(effect.id, None)
-        holds(asked is not None, f"{name}: an answer that nobody waits for: {effect}")
-        if effect.refused is not None or asked is None:
+        was = ledger.open.pop(effect.id, None)
+        holds(was is not None, f"{name}: an answer that nobody waits for: {effect}")
+        if effect.refused is not None or was is None:
             return
+        asked = was.asked
         if asked.ask is Ask.SWITCH:
-            self._switched(name, asked)
+            self._switched(name, was)
         if asked.ask is not Ask.STOP and one.before.saved.want is not Want.UP and not ledger.gives_way:
             for other in self.host.near(name):
                 both = self.ledgers[other].told is Want.UP and frozenset({name, other}) not in self.both
                 holds(not both, f"{name} and {other} are both to be up")
-        self._told(one, asked)
+        self._told(one, was)
 
-    def _switched(self, name: str, asked: Asked) -> None:
+    def _switched(self, name: str, was: Open) -> None:
         """Who was in the way gives way; who has come back does not go back again."""
-        ledger = self.ledgers[name]
-        gave = [other for other in ledger.gave if self.may_be_wanted(other)]
+        ledger, asked = self.ledgers[name], was.asked
+        gave = [other for other in was.gave if self.may_be_wanted(other)]
         ledger.over = frozenset(gave)
-        gave = [other for other in gave if self._last_switch(other) < ledger.number]  # the later one counts
-        ledger.switch = ledger.number
+        gave = [other for other in gave if self._last_switch(other) < was.number]  # the later one counts
+        ledger.switch = was.number
         for other in gave:
             self.ledgers[other].told = Want.DOWN
             self.ledgers[other].gives_way = name
@@ -167,21 +174,22 @@ class Promises:
             if asked.id == 0:
                 self.ledgers[other].backs, self.ledgers[other].back = frozenset(), ""
         ledger.resumed = False
-        ledger.backs = frozenset(ledger.gave) if asked.back else frozenset()
-        ledger.back = gave[0] if asked.back and len(ledger.gave) == len(gave) == 1 else ""
+        ledger.backs = was.gave if asked.back else frozenset()
+        ledger.back = gave[0] if asked.back and len(was.gave) == len(gave) == 1 else ""
 
     def _last_switch(self, name: str) -> int:
         """The number of the last switch that was answered, to this server or to one that it gives way to."""
         to = self.ledgers[name].gives_way
         return max(self.ledgers[each].switch for each in (name, to) if each)
 
-    def _told(self, one: Taken, asked: Asked) -> None:
-        name, ledger, want = one.name, self.ledgers[one.name], Want.DOWN if asked.ask is Ask.STOP else Want.UP
+    def _told(self, one: Taken, was: Open) -> None:
+        name, ledger, asked = one.name, self.ledgers[one.name], was.asked
+        want = Want.DOWN if asked.ask is Ask.STOP else Want.UP
         saved = self.saved(name).want
         failed = isinstance(one.event, Stored) and one.event.why is not None
         ledger.unsure = want is Want.DOWN and failed and saved is not want
         holds(saved is want or ledger.unsure, f"law 2: {name}: told {want} while {saved} is on the disk")
-        later = ledger.gives_way and self.ledgers[ledger.gives_way].switch > ledger.number
+        later = ledger.gives_way and self.ledgers[ledger.gives_way].switch > was.number
         if asked.ask in (Ask.STOP, Ask.SWITCH) and not (later and asked.ask is Ask.SWITCH):
             ledger.gives_way = "" if not (asked.id == 0 and ledger.unsure) else ledger.gives_way
         if want is Want.DOWN:

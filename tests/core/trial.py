@@ -96,8 +96,8 @@ def _settled(sim: Sim) -> None:
 
 
 def _is_old_one_there(sim: Sim, name: str) -> bool:
-    """Whether a server that runs by an older definition holds a GPU that this one needs."""
-    old = [each for other, each in sim.host.attempts.items() if each and each.digest != sim.host.force[other].digest]
+    """Whether a server that runs by an older definition holds a GPU that this one needs: only the GPU can tell."""
+    old = [each for other, each in sim.host.attempts.items() if each and each.digest != sim.host.config[other].digest]
     return any(each.procs and {*each.gpus} & {*sim.host.policies[name].gpus} for each in old)
 
 
