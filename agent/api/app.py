@@ -53,8 +53,10 @@ def build(
     socket: Path,
     hide: Hide = redact,
     reload: PostReload = impossible,
+    admins: int | None = None,
 ) -> FastAPI:
-    """The app. `socket`: where changes are possible, for answers over TCP; `hide`: takes secrets out of log lines."""
+    """The app. `socket`: where changes are possible, for answers over TCP; `hide`: takes secrets out of log lines;
+    `admins`: the group whose members may make changes, beside root and the agent's own user."""
     changes = Changes(board)
 
     @asynccontextmanager
@@ -71,7 +73,7 @@ def build(
         lifespan=listening,
         responses=ANY,
     )
-    app.add_middleware(Guard, socket=socket, uid=os.geteuid())
+    app.add_middleware(Guard, socket=socket, uid=os.geteuid(), gid=admins)
     add_problems(app)
     add_agent_routes(app, board)
     add_server_routes(app, board)

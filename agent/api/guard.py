@@ -34,6 +34,7 @@ class Peer:
     pid: int
     uid: int
     gid: int
+    groups: frozenset[int] = frozenset()  # the further ones
 
 
 def with_peer(app: ASGIApp, peer: Peer) -> ASGIApp:
@@ -53,12 +54,14 @@ def peer_of(scope: Scope) -> Peer | None:
 
 
 class Guard:
-    """ASGI middleware. `socket`: where changes are possible, for the answer; `uid`: who beside root may make them."""
+    """ASGI middleware. `socket`: where changes are possible, for the answer; `uid`, `gid`: who beside root may make
+    them: this user and, where there is one, the members of this group."""
 
-    def __init__(self, app: ASGIApp, socket: Path, uid: int) -> None:
+    def __init__(self, app: ASGIApp, socket: Path, uid: int, gid: int | None = None) -> None:
         self.app = app
         self.socket = socket
         self.uid = uid
+        self.gid = gid
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with the problem that it has."""
@@ -90,11 +93,12 @@ class Guard:
             self.check_change(peer)
 
     def check_change(self, peer: Peer | None) -> None:
-        """Only over the socket, and only root or the agent's own user."""
+        """Only over the socket, and only root, the agent's own user and its group of administrators."""
         if peer is None:
             raise Problem(403, f"changes only over the socket: {self.socket}")
-        if peer.uid not in (0, self.uid):
-            raise Problem(403, f"changes only by root or uid {self.uid}; you are uid {peer.uid}")
+        if peer.uid not in (0, self.uid) and self.gid not in (peer.gid, *peer.groups):
+            who = f"root, uid {self.uid}" + (f" or members of group {self.gid}" if self.gid is not None else "")
+            raise Problem(403, f"changes only by {who}; you are uid {peer.uid}")
 
 
 def single_headers(scope: Scope) -> Callable[[bytes], str | None]:

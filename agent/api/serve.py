@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import resource
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,13 +13,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import h11
-import psutil
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.api.events import EVENTS
-from agent.api.guard import Peer, with_peer
+from agent.api.guard import with_peer
+from agent.api.listening import bind_tcp, bind_unix, identity, peer_credentials
 from agent.api.problem import PROBLEM_JSON, Problem
 from agent.errors import EdgeError
 
@@ -31,9 +29,7 @@ KEEP_ALIVE_S = 5  # an idle connection is worth a file descriptor for this long
 HEAD_BYTES = 16 * 1024
 SLOW_S = 20.0  # until a reader of /events must have taken what is ready for it
 DATE_S = 1.0  # the Date of an answer counts seconds
-CONNECT_S = 1.0  # a living agent's kernel accepts at once
 SEEN_CONNECTIONS = 4096  # beyond this, uvicorn's own lists get slow
-UCRED = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
 class Connection(H11Protocol):
@@ -100,13 +96,6 @@ class Connection(H11Protocol):
             self.slow = None
 
 
-def peer_credentials(connection: socket.socket) -> Peer | None:
-    """Who is at the other end of a unix socket; None: it is another kind of socket."""
-    if connection.family != socket.AF_UNIX:
-        return None
-    return Peer(*UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size)))
-
-
 def connection_limit() -> int:
     """Half of the file descriptors that this process may have: the loop must always find one for a pidfd or a log."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -156,10 +145,19 @@ class ThreadServer(uvicorn.Server):
 class ApiThread:
     """Serves `app` over TCP (host, port; None: not at all) and on a unix socket, in a thread of its own."""
 
-    def __init__(self, app: ASGIApp, tcp: tuple[str, int] | None, path: Path, mode: int = 0o600) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        tcp: tuple[str, int] | None,
+        path: Path,
+        mode: int = 0o600,
+        group: int | None = None,
+    ) -> None:
+        """`mode`, `group`: of the socket's file; group None: that of this process."""
         self._tcp = tcp
         self._path = path
         self._mode = mode
+        self._group = group
         self._file: tuple[int, int] | None = None  # device and inode of our socket file
         self._server = ThreadServer(settings(app))
         self._thread: threading.Thread | None = None
@@ -167,7 +165,7 @@ class ApiThread:
 
     def start(self) -> None:
         """Bind here, so that a fault is the caller's to see (EdgeError), and return when the thread answers."""
-        sockets = [bind_unix(self._path, self._mode)]
+        sockets = [bind_unix(self._path, self._mode, self._group)]
         try:
             if self._tcp is not None:
                 sockets.append(bind_tcp(*self._tcp))
@@ -230,79 +228,3 @@ def settings(app: ASGIApp) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )
-
-
-def identity(path: Path) -> tuple[int, int] | None:
-    """Device and inode; None: nothing is there."""
-    try:
-        stat = path.lstat()
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino
-
-
-def bind_tcp(host: str, port: int) -> socket.socket:
-    """A bound TCP socket. EdgeError: it cannot be had, and by whom it is taken, if that can be told."""
-    what = f"listen on {host}:{port}"
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
-        )[0]
-        bound = socket.socket(family, kind, proto)
-    except OSError as error:
-        raise EdgeError("api", what, str(error)) from error
-    try:
-        # So that connections of the last run, in TIME_WAIT, do not stand in the way. Not a second listener, on Linux.
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.listen()  # now, because two sockets that only bind would not be in each other's way
-    except OSError as error:
-        bound.close()
-        taken = error.errno == errno.EADDRINUSE
-        raise EdgeError("api", what, f"taken by {listener(port)}" if taken else str(error.strerror)) from error
-    return bound
-
-
-def listener(port: int) -> str:
-    """Who listens on a TCP port, for a person."""
-    with suppress(psutil.Error, OSError):  # looking is a courtesy: it may not be allowed
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f"pid {each.pid} ({psutil.Process(each.pid).name()})"
-    return "another process"
-
-
-def bind_unix(path: Path, mode: int) -> socket.socket:
-    """A listening unix socket at `path`, whose file has `mode`. A file that nobody answers on is replaced."""
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clear_stale(path)
-        bound.bind(str(path))
-        path.chmod(mode)  # before it listens: until then nobody can connect
-        bound.listen()
-    except OSError as error:
-        bound.close()
-        raise EdgeError("api", f"listen on {path}", error.strerror or str(error)) from error
-    except EdgeError:
-        bound.close()
-        raise
-    return bound
-
-
-def clear_stale(path: Path) -> None:
-    """Remove the socket file of an agent that is gone. EdgeError: somebody answers there, or it is no socket."""
-    if not path.is_symlink() and not path.exists():
-        return
-    what = f"listen on {path}"
-    if not path.is_socket():
-        raise EdgeError("api", what, "there is something else than a socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(CONNECT_S)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-        peer = peer_credentials(probe)
-    raise EdgeError("api", what, f"pid {peer.pid if peer else '?'} answers there: another gpuagent?")

@@ -14,6 +14,8 @@ import pytest
 from agent.api.guard import Guard, Peer, with_peer
 from tests.api.api_house import CANARY, House, page, running
 
+ADMINS = 77  # a group
+
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
@@ -182,16 +184,21 @@ def test_over_the_socket_any_host_name_is_answered(house: House, local: httpx2.C
         ("POST", Peer(pid=1, uid=65534, gid=65534), 403),
         ("POST", None, 403),
         ("GET", Peer(pid=1, uid=1001, gid=1000), 200),
+        ("POST", Peer(pid=1, uid=1001, gid=ADMINS), 200),
+        ("POST", Peer(pid=1, uid=1001, gid=1001, groups=frozenset({4, ADMINS})), 200),
+        ("POST", Peer(pid=1, uid=1001, gid=1001, groups=frozenset({4})), 403),
     ],
 )
-async def test_only_root_and_the_agents_own_user_may_change(method: str, peer: Peer | None, status: int) -> None:
+async def test_only_root_the_agents_own_user_and_its_administrators_may_change(
+    method: str, peer: Peer | None, status: int
+) -> None:
     """The peer is put in as the server does it: a process of another user cannot be had in every test run."""
 
     async def answer_200(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    guard = Guard(answer_200, socket=Path("/run/x.sock"), uid=1000)
+    guard = Guard(answer_200, socket=Path("/run/x.sock"), uid=1000, gid=ADMINS)
     transport = httpx2.ASGITransport(with_peer(guard, peer) if peer else guard, client=None)  # type: ignore[arg-type]
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         assert (await client.request(method, "/x")).status_code == status
@@ -205,4 +212,4 @@ def test_the_peer_is_the_process_that_connected(house: House, local: httpx2.Clie
         future.set_result(None),
     )[1]
     assert local.post("/servers/demo/start").status_code == 200
-    assert seen == [Peer(os.getpid(), os.getuid(), os.getgid())]
+    assert seen == [Peer(os.getpid(), os.getuid(), os.getgid(), frozenset(os.getgroups()))]
