@@ -7,7 +7,7 @@ FAST := tests/core tests/families tests/loop
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint smoke fast soak bench lock clean
+.PHONY: help demo test test-system lint smoke fast soak bench install uninstall lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,8 +16,10 @@ help:
 	@echo 'make lint    ruff, mypy, import-linter, codespell'
 	@echo 'make fast    the floors that need no process and no socket: $(FAST)'
 	@echo 'make smoke   builds the wheel and tries it in a clean environment'
+	@echo 'make test-system  the floor on real systemd in containers; needs root, systemd-container and mmdebstrap'
 	@echo 'make soak    the simulation, for long'
 	@echo 'make bench   latency and cost'
+	@echo 'make install    for the whole host, under systemd; as root. make uninstall takes it away (PURGE=1: with its data)'
 	@echo 'make lock    requirements*.lock after pyproject.toml (delete them first to move to the newest releases)'
 	@echo 'make clean   removes what the others made'
 	@echo 'PYTHON=python3.13 VENV=.venv-3.13 chooses another Python (3.11 or later) and where its environment lies.'
@@ -42,6 +44,9 @@ smoke: $(VENV)/.dev-ready
 fast: $(VENV)/.dev-ready
 	@$(PY) -m pytest $(FAST)
 
+test-system: $(VENV)/.dev-ready
+	@$(PY) -m pytest tests/system
+
 soak: $(VENV)/.dev-ready
 	@$(PY) -m pytest tests/core -m soak -s
 
@@ -52,10 +57,18 @@ bench: $(VENV)/.demo-ready
 UV_COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-emit-find-links --no-header pyproject.toml
 
+# Root's: for the whole host, with systemd. Another environment than the checkout's, below /opt/gpuagent.
+install:
+	@PYTHON=$(PYTHON) sh systemd/install.sh
+
+uninstall:
+	@sh systemd/install.sh --remove
+
 lock:
 	@$(PYTHON) -m venv .venv-lock
 	@.venv-lock/bin/python -m pip install --quiet uv
 	@$(UV_COMPILE) --group build --group demo -o requirements.lock
+	@$(UV_COMPILE) --group build -c requirements.lock -o requirements-install.lock
 	@$(UV_COMPILE) --group build --group demo --group dev -c requirements.lock -o requirements-dev.lock
 	@rm -rf .venv-lock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.core.model import Booted, Saved
+from agent.core.model import Booted, Exit, Saved
 from agent.records import Records
 from agent.roster import Member
 
@@ -17,7 +17,8 @@ async def look_back(name: str, member: Member, saved: Saved, records: Records, *
     watch = member.watch
     seen = await watch.look()
     ran = saved.running and not rebooted
-    ended = await watch.last_words(saved.invocation) if ran and seen.tree == () else None
+    how = watch.last_exit(saved.invocation) if ran and seen.main is None else Exit()
+    ended = await watch.last_words(saved.invocation, how) if ran and seen.tree == () else None
     health = await watch.ask_health(seen) if seen.main is not None else None
     if seen.main is None and saved.invocation is not None:
         watch.recall(saved.invocation)  # what it said last is asked for, also when it is down
@@ -31,6 +32,7 @@ async def look_back(name: str, member: Member, saved: Saved, records: Records, *
         ready=start.began + start.ready_s if start and start.ready_s is not None else None,
         steps=tuple((step, start.began + after_s) for step, after_s in start.steps) if start else (),
         ended=ended,
+        exit=how,
         same=start.digest == member.defined.digest if start else None,
         rebooted=rebooted,
         at=asyncio.get_running_loop().time(),

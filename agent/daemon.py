@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import secrets
 import signal
@@ -11,8 +10,10 @@ import socket as sockets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, Protocol
 
 import structlog
 
@@ -24,13 +25,8 @@ from agent.board import Board
 from agent.config import Config, load
 from agent.configured import Configured
 from agent.definition import Definition
-from agent.edges.checks import FileChecks
-from agent.edges.child_server import ChildServer
 from agent.edges.history import HistoryFile
-from agent.edges.log_bound import LogBound
-from agent.edges.log_tail import LogTail
 from agent.edges.notify import Notifier
-from agent.edges.probe import HttpProbe
 from agent.edges.store import LOCKED, StateFile
 from agent.errors import ConfigError, EdgeError
 from agent.loop import Loop
@@ -47,8 +43,33 @@ SWITCH_S = 0.0005
 logger = structlog.get_logger()
 
 
-def run(config_path: Path | None, socket: Path | None) -> int:
-    """Run the agent until SIGTERM, SIGINT, SIGQUIT or SIGHUP; its servers end with it. The exit code.
+class Mode(AbstractAsyncContextManager[Any, None], Protocol):
+    """How servers are run: as children of the agent, or as units of systemd. It makes their edges."""
+
+    @property
+    def name(self) -> str:
+        """As /status shows it."""
+
+    @property
+    def ends_servers(self) -> bool:
+        """Whether the servers end with the agent."""
+
+    @property
+    def admins(self) -> int | None:
+        """The group whose members may make changes; None: there is none."""
+
+    def shutting_down(self) -> bool:
+        """Whether the host goes down."""
+
+    def faults(self) -> list[str]:
+        """What does not work beside the servers' own edges, for a person."""
+
+    def outside(self, definition: Definition, config: Config, hide: Callable[[str], str]) -> Outside:
+        """The edges of one server."""
+
+
+def run(config_path: Path | None, socket: Path | None, make_mode: Callable[[], Mode]) -> int:
+    """Run the agent until SIGTERM, SIGINT, SIGQUIT or SIGHUP. The exit code. `make_mode` is called in its loop.
 
     0: ended as asked; 1: something outside failed, or a server has outlived the agent, said on stderr; 2: the
     configuration is wrong; 100: another agent runs on the same state.
@@ -69,32 +90,45 @@ def run(config_path: Path | None, socket: Path | None) -> int:
     sys.setswitchinterval(SWITCH_S)
     log.setup()
     try:
-        gone = asyncio.run(_serve(config, config_path, store, path))
+        gone = asyncio.run(_serve(config, config_path, store, path, make_mode))
     except EdgeError as error:
         logger.error("the agent cannot run", why=str(error))
         return FAULT
     return OK if gone else FAULT
 
 
-async def _serve(config: Config, config_path: Path, store: StateFile, path: Path) -> bool:
-    """Everything between the start and the end. False: a server has outlived it.
+async def _serve(
+    config: Config, config_path: Path, store: StateFile, path: Path, make_mode: Callable[[], Mode]
+) -> bool:
+    """Everything between the start and the end. False: a server has outlived it that should not.
 
     EdgeError: the agent's own address or state cannot be had.
     """
-    notifier, board = Notifier(), Board()
-    configured = Configured(config_path, config, _outside)
+    notifier = Notifier()
+    async with make_mode() as mode:
+        return await _serve_in(mode, config, config_path, store, path, notifier)
+
+
+async def _serve_in(
+    mode: Mode, config: Config, config_path: Path, store: StateFile, path: Path, notifier: Notifier
+) -> bool:
+    board = Board()
+    configured = Configured(config_path, config, mode.outside)
     loop = Loop(
         servers=configured.servers(),
         store=store,
         records=Records(HistoryFile(config.agent.state_dir / "history.sqlite"), _boot_id()),
         board=board,
         run=secrets.token_hex(4),
-        about=_about(),
-        more_faults=lambda: [f"configuration-refused: {configured.refused}"] if configured.refused else [],
+        about=_about(mode.name),
+        more_faults=lambda: _faults(mode, configured),
         on_beat=Pulse(notifier),
+        ends_servers=mode.ends_servers,
+        shutting_down=mode.shutting_down,
     )
-    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, _reloading(configured, loop))
-    api = ApiThread(app, config.agent.listen_address, path)
+    reload, admins = _reloading(configured, loop), mode.admins
+    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, reload, admins)
+    api = ApiThread(app, config.agent.listen_address, path, mode=0o600 if admins is None else 0o660, group=admins)
     closing = _closing_on_signals(notifier)
     api.start()
     try:
@@ -137,52 +171,18 @@ def _closing_on_signals(notifier: Notifier) -> asyncio.Event:
     return closing
 
 
-def _outside(definition: Definition, config: Config, hide: Callable[[str], str]) -> Outside:
-    """The edges of one server."""
-    folder = config.agent.log_dir / definition.name
-    server = ChildServer(
-        definition.name,
-        definition.command,
-        definition.environment.read,
-        definition.working_dir,
-        _mark(config.agent.state_dir),
-    )
-    family, log_kept = definition.family, config.servers[definition.name].log
-    return Outside(
-        server=server,
-        checks=FileChecks(
-            command=definition.command,
-            environment=definition.environment.read,
-            working_dir=definition.working_dir,
-            files=definition.files,
-            environment_file=definition.environment_file,
-            log_folder=folder,
-            host=definition.bind,
-            port=definition.port,
-        ),
-        probe=HttpProbe(
-            definition.bind, definition.port, definition.health_path, family.answers, family.probe_timeout_s
-        ),
-        family=family,
-        keeper=LogBound(folder, log_kept.max_mib, log_kept.keep_attempts, log_kept.keep_mib),
-        open_log=LogTail,
-        log_path=lambda invocation: folder / f"{invocation}.log",
-        redact=hide,
-    )
+def _faults(mode: Mode, configured: Configured) -> list[str]:
+    refused = [f"configuration-refused: {configured.refused}"] if configured.refused else []
+    return refused + mode.faults()
 
 
-def _mark(state_dir: Path) -> str:
-    """Tells the servers of this agent from those of another: the same after a restart, as the state is the same."""
-    return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:16]
-
-
-def _about() -> tuple[Document, Document]:
+def _about(mode: str) -> tuple[Document, Document]:
     """The agent and the host, as /status shows them."""
     agent = {
         "version": version("gpuagent"),
         "pid": os.getpid(),
         "since": rfc3339(time.time()),
-        "mode": "embedded",
+        "mode": mode,
     }
     return agent, {"name": sockets.gethostname(), "boot_id": _boot_id()}
 

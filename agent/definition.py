@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +11,8 @@ from agent.config import Config, ServerConfig, read_environment_file
 from agent.config.rules import address_of, family_of, port_of, shared
 from agent.core.model import Policy
 from agent.errors import ConfigError, EdgeError
-from agent.families import Family, flag_value, listed_values
+from agent.families import Family, flag_value, model_files
+from agent.launch_spec import LaunchSpec, digest, variables
 
 
 class Environment:
@@ -23,26 +21,20 @@ class Environment:
     The values of the file are secrets: `secrets` holds all that were ever read, so that no face shows them.
     """
 
-    def __init__(self, said: Mapping[str, str], file: Path | None, gpus: tuple[str, ...]) -> None:
+    def __init__(self, spec: LaunchSpec) -> None:
         self.secrets: frozenset[str] = frozenset()
-        self._said = dict(said)
-        self._file = file
-        self._gpus = gpus
+        self._spec = spec
 
     def read(self) -> dict[str, str]:
         """All variables. EdgeError: the file cannot be read, or a line of it is wrong."""
-        variables = {**os.environ, **self._said}
-        if self._gpus:
-            variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # else an index means another GPU to CUDA than to the driver
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(self._gpus)
-        if self._file is None:
-            return variables
+        if self._spec.environment_file is None:
+            return variables(self._spec, os.environ, {})
         try:
-            secret = read_environment_file(self._file)
+            secret = read_environment_file(Path(self._spec.environment_file))
         except ConfigError as error:
             raise EdgeError("environment", "read environment_file", "; ".join(error.faults), "bad_env") from error
         self.secrets |= frozenset(value for value in secret.values() if value)
-        return {**variables, **secret}
+        return variables(self._spec, os.environ, secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +77,12 @@ def _define(name: str, server: ServerConfig, overlaps: frozenset[str]) -> Defini
     host, port = address_of(server), port_of(server)
     if host is None or port is None:
         raise ConfigError([f"servers.{name}: its address cannot be told; give host and port"])
-    gpus = tuple(str(gpu) for gpu in server.gpus)
+    spec = launch_spec(name, server)
     return Definition(
         name=name,
         command=server.command,
         working_dir=server.working_dir,
-        environment=Environment(server.environment, server.environment_file, gpus),
+        environment=Environment(spec),
         environment_file=server.environment_file,
         family=family,
         host=host,
@@ -98,30 +90,29 @@ def _define(name: str, server: ServerConfig, overlaps: frozenset[str]) -> Defini
         port=port,
         health_path=server.health_path or family.health_path,
         files=_files(server, family),
-        policy=_policy(name, server, family, gpus, overlaps),
-        digest=_digest(server, gpus),
+        policy=_policy(name, server, family, spec.gpus, overlaps),
+        digest=digest(spec),
     )
 
 
-def _digest(server: ServerConfig, gpus: tuple[str, ...]) -> str:
-    """The same as long as the same is launched; of environment_file its path counts, not what stands in it."""
-    launched = {
-        "command": server.command,
-        "environment": server.environment,
-        "environment_file": str(server.environment_file),
-        "gpus": gpus,
-        "working_dir": str(server.working_dir),
-    }
-    content = json.dumps(launched, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+def launch_spec(name: str, server: ServerConfig) -> LaunchSpec:
+    """As the privileged code makes it from the same file: a test compares the two."""
+    return LaunchSpec(
+        name=name,
+        command=server.command,
+        environment=server.environment,
+        environment_file=str(server.environment_file) if server.environment_file is not None else None,
+        gpus=tuple(map(str, server.gpus)),
+        working_dir=str(server.working_dir) if server.working_dir is not None else None,
+        user=server.user,
+    )
 
 
 def _files(server: ServerConfig, family: Family) -> tuple[Path, ...]:
     """The models that the command names by the family's flags, and those that the definition adds."""
-    named = (flag_value(server.command, (flag,)) for flag in family.model_flags)
-    files = [value for value in named if value is not None] + listed_values(server.command, family.list_flags)
     base = server.working_dir or Path.cwd()
-    return tuple(dict.fromkeys(base / file for file in (*map(Path, files), *server.model)))
+    named = map(Path, model_files(server.command, family))
+    return tuple(dict.fromkeys(base / file for file in (*named, *server.model)))
 
 
 def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ...], overlaps: frozenset[str]) -> Policy:

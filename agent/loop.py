@@ -33,6 +33,7 @@ from agent.core.model import (
     State,
     Tick,
 )
+from agent.ending import leave_them, see_them_end
 from agent.errors import ConfigError, EdgeError
 from agent.ports import Store
 from agent.records import Records
@@ -42,8 +43,6 @@ from agent.view import Document, Face, Shown, dump, show, status
 BEAT_S = 1.0
 UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING})
 """Stages of an attempt that has no log yet: the last attempt's lines would mislead."""
-SLACK_S = 30.0
-"""Beyond the servers' own patience, before an ending agent gives up on them."""
 
 log = structlog.get_logger()
 
@@ -62,11 +61,14 @@ class Loop:
         about: tuple[Document, Document],
         more_faults: Callable[[], list[str]] = list,
         on_beat: Callable[[str], None] = lambda why: None,
+        ends_servers: bool = True,
+        shutting_down: Callable[[], bool] = lambda: False,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
         `more_faults`: what does not work beside the servers. `on_beat` is called once a second, from the loop itself.
+        `ends_servers`: whether they end with the agent. `shutting_down`: whether the host goes down.
         """
         self._store = store
         self._records = records
@@ -75,6 +77,8 @@ class Loop:
         self._about = about
         self._more_faults = more_faults
         self._on_beat = on_beat
+        self._ends_servers = ends_servers
+        self._shutting_down = shutting_down
         self._wall = wall
         self._loop = asyncio.get_running_loop()
         self._tasks = asyncio.TaskGroup()
@@ -94,7 +98,7 @@ class Loop:
     # -- from the start to the end -------------------------------------------------------------------
 
     async def run(self, closing: asyncio.Event) -> bool:
-        """Go on from what is there, until `closing` is set and every server has ended; False: one has outlived it.
+        """Go on from what is there, until `closing` is set and every server that is to end has; False: one has not.
 
         A bug raises out of it. EdgeError: the state cannot be read.
         """
@@ -109,10 +113,12 @@ class Loop:
                 command()
             await closing.wait()
             self._closing = True
-            gone = await self._end_servers()
+            gone = await self._part()
             self._roster.rest()
             for task in running:
                 task.cancel()
+        if self._shutting_down():
+            self._records.shut_down()
         await self._records.finish()
         for answer in self._answers.values():
             answer.set_result("the agent is ending")
@@ -131,19 +137,13 @@ class Loop:
         for name in names:
             self._roster.set_to_work(name)
 
-    async def _end_servers(self) -> bool:
-        """End every server, whole tree, and wait until each is gone; what survives is named, not waited for."""
+    async def _part(self) -> bool:
+        """End every server, or leave all as they are. False: one was to end, and has not."""
+        if not self._ends_servers:
+            return await leave_them(self._roster)
         for name in self._states:
             self._deliver(name, Closed(at=self._now()))
-        try:
-            async with asyncio.timeout(self._roster.patience_s + SLACK_S):
-                await self._quiescent.wait()
-                await self._roster.drained()
-        except TimeoutError:
-            left = {name: state.why for name, state in self._states.items() if state.stage is not Stage.DOWN}
-            log.error("ending without everything being carried out", servers=left)
-            return False
-        return True
+        return await see_them_end(self._roster, self._quiescent, lambda: self._states)
 
     async def _beat(self) -> None:
         while True:
@@ -208,8 +208,9 @@ class Loop:
         if self._early is not None:  # a State before its boot would be forgotten by it
             self._early.append(lambda: self._take(name, asked, answer))
             return
-        if name not in self._states:
-            answer.set_result(f"{name} is not defined any more")
+        leaving = self._closing and not self._ends_servers  # where they end with it, the machines say so
+        if leaving or name not in self._states:
+            answer.set_result("the agent is ending" if leaving else f"{name} is not defined any more")
             return
         number = next(self._asks)
         self._answers[number] = answer
@@ -258,7 +259,7 @@ class Loop:
             self._alarms[name] = self._loop.call_at(deadline, self._ring, name, deadline)
 
     def _ring(self, name: str, deadline: float) -> None:
-        # asyncio may ring within its clock's resolution too early, and a Tick before the deadline means nothing
+        # asyncio may ring too early, within its clock's resolution, and a Tick before the deadline means nothing
         self._deliver(name, Tick(at=max(self._now(), deadline)))
 
     def _act(self, name: str, effect: Effect) -> None:
@@ -310,8 +311,6 @@ class Loop:
         for name, member in members.items():
             marks += [f"{mark}: {name}: {why}" for mark, why in member.watch.marks.items()]
         return marks
-
-    # -- small -----------------------------------------------------------------------------------------
 
     def _now(self) -> float:
         return self._loop.time()

@@ -25,6 +25,7 @@ class Tree:
     ending: tuple[int, ...]  # pids that are dead, while the kernel frees what they held
     invocation: str | None  # of main, or else of any of them
     life: Life
+    ordered: bool = True  # False: somebody else than the agent has started what runs (`systemctl start`)
 
 
 class Server(Protocol):
@@ -44,6 +45,12 @@ class Server(Protocol):
 
     def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
         """`tell(invocation, exit)` is called once, at once, in the loop's thread, when a first process has ended."""
+
+    def on_started(self, tell: Callable[[], None]) -> None:
+        """`tell()` is called once, in the loop's thread, when somebody else than the agent has started the server."""
+
+    def last_exit(self, invocation: str) -> Exit | None:
+        """Evidence of an end that nobody watched; None: there is none. Reads a small file at most."""
 
     def close(self) -> None:
         """Watch no more, and let go of every descriptor, as often as one likes; what runs goes on."""

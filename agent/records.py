@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin
+from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin, shut_down
 from agent.core.forecast import Expected, expect
 from agent.core.host import Taken
 from agent.core.model import Stage, State
@@ -80,6 +80,12 @@ class Records:
             server.starts.appendleft(new)
             server.pages.appendleft((b"", b""))  # by _replace
         self._replace(server, new)
+
+    def shut_down(self) -> None:
+        """The agent ends because the host goes down, and what runs will not outlive it."""
+        for server in self._servers.values():
+            if server.starts and server.starts[0].outcome is None:
+                self._replace(server, shut_down(server.starts[0]))
 
     def known(self, name: str, invocation: str | None) -> Start | None:
         """What is remembered of the last start, if it is this attempt: an adopted server goes on with it.

@@ -30,7 +30,9 @@ class StartPages:
     public: tuple[bytes, ...] = ()
 
 
-OPEN = frozenset({"agent_away", "host_rebooted", "port_taken", "stalled", "start_limit", "unhealthy", "unkillable"})
+OPEN = frozenset(
+    {"agent_away", "host_rebooted", "host_shutdown", "port_taken", "stalled", "start_limit", "unhealthy", "unkillable"}
+)
 """Causes whose text is ours, and names no file, argument or line: shown to anybody as it is."""
 
 
@@ -164,7 +166,7 @@ def _cause(cause: Cause | None) -> Document | None:
 def _exit(how: Exit | None) -> Document | None:
     if how is None:
         return None
-    return {"code": how.code, "signal": how.signal, "oom": how.oom, "asked": how.asked}
+    return {"code": how.code, "signal": how.signal, "oom": how.oom, "asked": how.asked, "stopped": how.stopped}
 
 
 def status(

@@ -86,6 +86,7 @@ class Watch:
         self._stirred = asyncio.Event()
         self._reading: LogReading | None = None
         outside.server.on_exit(self._exited)
+        outside.server.on_started(self.look_now)  # who has started it, and that it counts, is told by the look
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -137,8 +138,12 @@ class Watch:
             return None
         return health
 
-    async def last_words(self, invocation: str | None) -> Cause | None:
-        """What the log says of an attempt whose end nobody saw. None: it has no log, so it was never launched."""
+    def last_exit(self, invocation: str | None) -> Exit:
+        """How an attempt ended that nobody saw ending, as far as there is evidence."""
+        return (self._outside.server.last_exit(invocation) if invocation is not None else None) or Exit()
+
+    async def last_words(self, invocation: str | None, how: Exit) -> Cause | None:
+        """Why an attempt ended that nobody saw ending. None: it has no log, so it was never launched."""
         if invocation is None:
             return None
         self.recall(invocation)
@@ -149,7 +154,7 @@ class Watch:
         if (reading := self._reading) is None or not reading.found:
             return None
         reading.end()
-        return self._cause(reading, Exit())
+        return self._cause(reading, how)
 
     def recall(self, invocation: str) -> None:
         """Read the end of the log of an attempt that is over."""
@@ -180,6 +185,7 @@ class Watch:
             tree=tree.all,
             main=tree.main,
             invocation=tree.invocation,
+            ordered=tree.ordered,
             unkillable=tree.unkillable,
             ending=tree.ending,
             life=tree.life,

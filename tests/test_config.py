@@ -308,6 +308,9 @@ def test_state_is_kept_where_the_user_may_write() -> None:
     assert default_state_dir({}, root=True) == Path("/var/lib/gpuagent")
     assert default_state_dir({"XDG_STATE_HOME": "/x"}, root=False) == Path("/x/gpuagent")
     assert default_state_dir({"XDG_STATE_HOME": "x"}, root=False) == Path.home() / ".local/state/gpuagent"
+    assert default_state_dir({"STATE_DIRECTORY": "/var/lib/gpuagent", "XDG_STATE_HOME": "/x"}, root=False) == Path(
+        "/var/lib/gpuagent"
+    )
 
 
 def uncommented(text: str) -> str:

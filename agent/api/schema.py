@@ -36,6 +36,7 @@ class ExitDocument(Document):
     signal: int | None
     oom: bool | None = Field(description="killed by the kernel for memory")
     asked: bool = Field(description="we had told it to end")
+    stopped: bool = Field(description="an administrator had told systemd to stop its unit")
 
 
 class ServerDocument(Document):

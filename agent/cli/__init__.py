@@ -31,6 +31,7 @@ COMMANDS = {
     "explain": "explain:explain",
     "check-config": "check_config:check_config",
     "reload": "reload:reload",
+    "ready": "ready:ready",
 }
 """Command -> module of this package and name in it, in the order of the help."""
 

@@ -101,6 +101,8 @@ def exit_words(end: Document) -> str:
         words = "ended unseen"
     if end["oom"]:
         words += ", for memory (the kernel's OOM killer)"
+    if end.get("stopped"):  # not there before agents knew of units
+        return words + ", stopped by systemctl"
     return words + (", as asked" if end["asked"] else ", by itself")
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import rules
-from agent.config.environment_file import read_environment_file
 from agent.config.faults import Fault, Reading, dotted, read, unknown_key
 from agent.config.model import AgentConfig, Config, LogConfig, RestartConfig, ServerConfig
 from agent.config.servers import read_servers
+from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
 
 __all__ = ["AgentConfig", "Config", "LogConfig", "RestartConfig", "ServerConfig", "load", "read_environment_file"]

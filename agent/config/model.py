@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from agent.config import values
 from agent.core.model import Policy
+from agent.launch_spec import DEFAULT_USER
 
 _DEFAULT = Policy()
 
@@ -58,6 +59,7 @@ class ServerConfig(Table):
     command: Annotated[tuple[Text, ...], Field(strict=False, min_length=1), AfterValidator(values.command)]
     arguments: Annotated[tuple[Text, ...], Field(strict=False)] = ()
     family: Annotated[str, AfterValidator(values.family)] | None = None
+    user: Annotated[str, AfterValidator(values.user)] = DEFAULT_USER  # where it is a systemd unit
     working_dir: AbsolutePath | None = None
     environment: Annotated[dict[EnvironmentName, Text], Field(repr=False)] = {}  # may hold secrets
     environment_file: AbsolutePath | None = None

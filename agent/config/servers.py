@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import rules
-from agent.config.environment_file import read_environment_file
 from agent.config.extends import Resolved, resolve
 from agent.config.faults import Fault, Reading, Where, kind, read
 from agent.config.model import AgentConfig, ServerConfig
+from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")

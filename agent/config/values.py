@@ -9,15 +9,18 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from agent.config.environment_file import NAME
+from agent.environment_file import NAME
 from agent.families import FAMILIES
 
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _GPU = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SOCKET_BYTES = 107  # sockaddr_un holds 108, the last of which is NUL
 
 
 def default_state_dir(environ: Mapping[str, str], root: bool) -> Path:
     """Where the agent keeps what must survive it, when nobody says."""
+    if given := environ.get("STATE_DIRECTORY"):  # systemd's StateDirectory=
+        return Path(given)
     if root:
         return Path("/var/lib/gpuagent")
     folder = Path(environ.get("XDG_STATE_HOME", ""))
@@ -70,6 +73,15 @@ def environment_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise ValueError("is no variable's name; use letters, digits and _, and begin with no digit")
     return name
+
+
+def user(value: str) -> str:
+    """A user's name, as Debian's useradd takes it; that there is one is found at a launch."""
+    if value == "root":
+        raise ValueError("a server does not run as root; name a user of its own")
+    if not _USER.fullmatch(value):
+        raise ValueError("is no user's name; use lower case letters, digits, _ and -, and begin with no digit")
+    return value
 
 
 def gpu(value: object) -> int | str:

@@ -27,6 +27,7 @@ class Outcome(StrEnum):
 
 
 AWAY = ("agent_away", "it ended while no agent ran; how was not seen")
+SHUT_DOWN = ("host_shutdown", "the host was shut down")
 REBOOTED = ("host_rebooted", "the host went down; how the server ended was not seen")
 
 
@@ -83,8 +84,9 @@ def follow(
     if start.outcome is None:
         if runs(before) and before.saved.invocation == start.invocation:
             return _ended(start, after, at)
-        said = after.cause if after.saved.invocation == start.invocation else None
-        return start if after.seen.tree is None else lost(start, origin, said)
+        mine = after.saved.invocation == start.invocation
+        said, how = (after.cause, after.exit) if mine else (None, None)
+        return start if after.seen.tree is None else lost(start, origin, said, how)
     if start.exit is None and after.exit is not None and after.saved.invocation == start.invocation:
         return start if start.outcome is Outcome.LOST else replace(start, exit=after.exit)
     return start
@@ -95,15 +97,35 @@ def runs(state: State) -> bool:
     return state.launching or state.main is not None
 
 
-def lost(start: Start, origin: Origin, said: Cause | None = None) -> Start:
-    """The start of a server that is not there any more, and nobody saw it end. `said`: what its log gives as the cause.
+def lost(start: Start, origin: Origin, said: Cause | None = None, how: Exit | None = None) -> Start:
+    """The start of a server that is not there any more, and nobody saw it end.
 
-    The log of a server that went down with the host says nothing of that.
+    `said`: what its log gives as the cause; `how`: evidence of its end. The log of a server that went down with the
+    host says nothing of that.
     """
+    if how is not None and how != Exit() and start.boot_id == origin.boot_id:
+        return _known_end(start, said, how)
     slug, text = AWAY if start.boot_id == origin.boot_id else REBOOTED
     if said is None or start.boot_id != origin.boot_id:
         return replace(start, outcome=Outcome.LOST, cause_slug=slug, cause_text=text, cause_quoted=False)
     return replace(start, outcome=Outcome.LOST, cause_slug=said.slug, cause_text=said.text, cause_quoted=said.quoted)
+
+
+def shut_down(start: Start) -> Start:
+    """The start of a server that lives, as an agent leaves it that ends because the host goes down."""
+    slug, text = SHUT_DOWN
+    return replace(start, outcome=Outcome.STOPPED, cause_slug=slug, cause_text=text, cause_quoted=False)
+
+
+def _known_end(start: Start, said: Cause | None, how: Exit) -> Start:
+    """It ended while no agent ran, and there is evidence of how. Whether it ever served may not be known."""
+    ended = replace(start, exit=how, outcome=Outcome.CRASHED if start.ready_s is not None else Outcome.LOST)
+    if how.at is not None:
+        ended = replace(ended, ended_s=max(0.0, how.at - start.launched))
+    if how.stopped:
+        return replace(ended, outcome=Outcome.STOPPED, cause_slug=None, cause_text=None, cause_quoted=False)
+    slug, text = (said.slug, said.text) if said is not None else AWAY
+    return replace(ended, cause_slug=slug, cause_text=text, cause_quoted=said is not None and said.quoted)
 
 
 def rejoin(known: Start, present: Start) -> Start:
@@ -182,6 +204,8 @@ def _ended(start: Start, state: State, at: float) -> Start:
     told = state.after in (After.DOWN, After.AGAIN) or state.cause is None
     failed = Outcome.FAILED_START if start.ready_s is None else Outcome.CRASHED
     cause = None if told else state.cause
+    if state.exit is not None and state.exit.shutdown:
+        return replace(shut_down(start), ended_s=_after(start, at), exit=state.exit)
     return replace(
         start,
         ended_s=_after(start, at),

@@ -10,9 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.core import gpus
-from agent.core.model import After, Cause, Exit, Look, Need, Policy, Stage, State, Terminate, Transition
+from agent.core.model import After, Cause, Exit, Look, Need, Policy, Stage, State, Terminate, Transition, Want
 from agent.core.moves import (
+    ADMIN_STARTED,
+    ADMIN_STOPPED,
     GONE,
+    SHUT_DOWN,
     adopt,
     begin,
     block,
@@ -22,6 +25,7 @@ from agent.core.moves import (
     ended,
     fail,
     launch,
+    obey,
     rest,
     retry,
     stop,
@@ -30,8 +34,11 @@ from agent.core.moves import (
 
 Level = Callable[[State, float, Policy], Transition | None]
 
-GONE_S = 1.0
-"""How long looks must miss the first process before its exit counts as lost: the exit itself brings the evidence."""
+GONE_S = 2.5
+"""How long looks must miss the first process before its exit counts as lost: the exit itself brings the evidence.
+
+Of a unit that is the record of its end, written after two starts of Python: within 2 s on a busy host.
+"""
 
 
 def fresh(state: State) -> bool:
@@ -39,8 +46,36 @@ def fresh(state: State) -> bool:
     return state.seen.began > max(state.since, state.confirmed)
 
 
+def started_outside(state: State) -> bool:
+    """Whether a fresh look shows a first process that somebody else has started, and that is news.
+
+    Once taken over its invocation is the saved one, and from then on it is a server like any other: so an
+    administrator's start counts once, whatever look shows it first, and in whichever run of the agent.
+    """
+    seen = state.seen
+    known = seen.invocation in (None, state.saved.invocation) or seen.main in (None, state.main)
+    return not seen.ordered and not known and fresh(state) and not state.closing
+
+
+def take_over(state: State, at: float, policy: Policy) -> Transition:
+    """Somebody else has started it: that counts as an operator's start, and is refused where that would be."""
+    seen, saved = state.seen, state.saved
+    if seen.wanted_neighbours and not state.wanted:
+        others = ", ".join(sorted(seen.wanted_neighbours))
+        state = replace(state, main=seen.main, confirmed=at, exit=None)
+        state = replace(state, saved=replace(saved, invocation=seen.invocation, running=True, served=False))
+        why = f"{ADMIN_STARTED}, but {others} is wanted and shares a GPU or the port"
+        return stop(state, at, policy, why, After.DOWN)
+    saved = saved if state.wanted else obey(saved, seen.asks, Want.UP)
+    state = replace(state, saved=replace(saved, attempt=1, failures=(), gave_up=None, served=False), before=None)
+    pid = seen.main.pid if seen.main else None
+    return adopt(state, at, policy, f"{ADMIN_STARTED}, pid {pid}")
+
+
 def unwanted(state: State, at: float, policy: Policy) -> Transition | None:
     """DOWN: begin when wanted; end a server of ours that nobody wants."""
+    if started_outside(state):
+        return take_over(state, at, policy)
     if state.wanted and not state.closing:
         return begin(state, at, policy)
     if state.changed and state.seen.tree == ():
@@ -76,6 +111,8 @@ def _found(state: State, at: float, policy: Policy, after: After, cause: Cause |
     """Ours runs already: go on with it, or clear away what is left of it."""
     if state.seen.main is None:
         return clean_up(state, at, policy, "found processes of an earlier attempt", after, cause)
+    if started_outside(state):
+        return take_over(state, at, policy)
     return adopt(state, at, policy, f"adopted the running server, pid {state.seen.main.pid}")
 
 
@@ -125,7 +162,12 @@ def leave(state: State, at: float, policy: Policy) -> Transition | None:
     """A stage in which nothing of ours runs, and the server is not wanted any more."""
     if state.wanted and not state.closing:
         return None
-    return rest(state, at, "the agent ends" if state.closing else "stopped")
+    return rest(state, at, _ending(state) if state.closing else "stopped")
+
+
+def _ending(state: State) -> str:
+    """Why nothing is begun any more."""
+    return SHUT_DOWN if state.exit is not None and state.exit.shutdown else "the agent ends"
 
 
 def unblocked(state: State, at: float, policy: Policy) -> Transition | None:
@@ -162,6 +204,8 @@ def gone(state: State, at: float, policy: Policy) -> Transition | None:
         return None
     if not state.seen.tree:
         return _over(state, at, policy)
+    if started_outside(state):
+        return take_over(state, at, policy)
     if state.swept or state.main in state.seen.tree:
         return None
     left = [str(process.pid) for process in state.seen.tree if process.pid not in state.seen.ending]
@@ -178,9 +222,11 @@ def _over(state: State, at: float, policy: Policy) -> Transition:
     changed, state = state.changed, replace(state, changed=False)
     state = replace(state, saved=replace(state.saved, running=False, served=False))
     if state.closing:
-        return rest(state, at, "the agent ends")
+        return rest(state, at, _ending(state))
     if not state.wanted:
-        return rest(state, at, f"stopped: {ended(state.exit)}" if state.exit else "stopped")
+        stopped = state.exit is not None and state.exit.stopped
+        how = f"stopped: {ended(state.exit)}" if state.exit else "stopped"
+        return rest(state, at, ADMIN_STOPPED if stopped else how)
     if changed and state.after is not After.AGAIN:
         return begin(count_anew(state), at, policy, "its definition has changed: ")
     if state.after is After.RETRY:

@@ -156,10 +156,11 @@ class State:
     saving: int = 0  # saves on their way to the disk
     degraded: bool = False  # the last save failed
     kept: frozenset[str] = frozenset()  # of the holds, those that are on the disk
+    kept_want: Want | None = None  # the want that is on the disk: an administrator's may not be yet
     pending: Asked | None = None  # a change that is being saved
     proposed: Saved | None = None  # ... and what it makes of `saved`
     changed: bool = False  # its definition is newer than what runs
-    closing: bool = False  # the agent ends, and its servers with it
+    closing: bool = False  # the agent ends, and its servers with it; or the host goes down
     launching: bool = False  # a Launch is under way, its reply still to come
     main: Process | None = None  # the first process, from the launch's reply until its exit
     confirmed: float = NEVER  # when the launch was confirmed, or the running server adopted
@@ -219,6 +220,7 @@ class Booted(Event):
     ready: float | None = None  # when it became ready first
     steps: tuple[tuple[Step, float], ...] = ()
     ended: Cause | None = None  # what the log says of a server that ended while no agent ran
+    exit: Exit = Exit()  # noqa: RUF009 - frozen; ... and how it ended, as far as there is evidence
     same: bool | None = None  # whether its definition is the one of its last launch; None: not known
     rebooted: bool = False  # the host has booted since the last save
 

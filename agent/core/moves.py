@@ -17,11 +17,13 @@ from agent.core.model import (
     Look,
     Policy,
     Retry,
+    Saved,
     Stage,
     State,
     Step,
     Terminate,
     Transition,
+    Want,
 )
 
 GONE = Cause(
@@ -181,6 +183,32 @@ def turn_off(state: State) -> tuple[Effect, ...]:
     if state.stage is not Stage.CLEARING:
         return ()
     return tuple(Hold(unit) for unit in sorted(state.seen.rivals & state.kept))
+
+
+ADMIN_STARTED = "an administrator started its unit (systemctl start)"
+ADMIN_STOPPED = "an administrator stopped its unit (systemctl stop)"
+SHUT_DOWN = "the host goes down"
+
+
+def obey(saved: Saved, asks: int, want: Want) -> Saved:
+    """What an administrator's start or stop of the unit makes of what is saved: as an operator's would.
+
+    `asks`: the most that a server that shares something with it has been asked.
+    """
+    saved = replace(saved, want=want, asks=max(saved.asks, asks) + 1, gpu_check=True)
+    saved = replace(saved, attempt=0, failures=(), gave_up=None)
+    return saved if want is Want.UP else replace(saved, over=frozenset(), back=None)
+
+
+def stopped_outside(state: State, at: float, policy: Policy, how: Exit) -> Transition:
+    """Systemd was told by somebody else to stop it: no failure. An administrator's word counts; a shutdown is none."""
+    if how.shutdown:
+        state, why = replace(state, closing=True), SHUT_DOWN
+    else:
+        state, why = replace(state, saved=obey(state.saved, state.seen.asks, Want.DOWN)), ADMIN_STOPPED
+    # Taken account of: were it still said to run, the next run of the agent would take its end for news.
+    state = replace(state, saved=replace(state.saved, running=False, served=False))
+    return clean_up(replace(state, exit=how), at, policy, why, After.DOWN)
 
 
 def die(state: State, at: float, policy: Policy, how: Exit | None, cause: Cause) -> Transition:

@@ -81,13 +81,14 @@ def commit(state: State, event: Stored, policy: Policy) -> tuple[State, Asked | 
     """A save ended: what it means for the change that waited for it. None: there is no change to carry out."""
     state = replace(state, saving=state.saving - 1, degraded=event.why is not None)
     if event.why is None:
-        state = replace(state, kept=event.saved.holds)
+        state = replace(state, kept=event.saved.holds, kept_want=event.saved.want)
     asked, proposed = state.pending, state.proposed
     if asked is None or proposed is None or event.saved.asks != proposed.asks:
         return state, None, ()
     merged = intended(state)
     state = replace(state, pending=None, proposed=None)
-    if event.why is not None and proposed.want is Want.UP and not (state.wanted and proposed.over <= state.saved.over):
+    already = state.wanted and state.kept_want is Want.UP and proposed.over <= state.saved.over
+    if event.why is not None and proposed.want is Want.UP and not already:
         state = replace(state, saved=replace(state.saved, asks=proposed.asks))  # no later change is taken for this one
         return state, None, (Answer(asked.id, f"the want could not be saved: {event.why}"),)
     return replace(state, saved=merged), asked, (Answer(asked.id),)

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.core import forecast, gpus
 from agent.core.model import (
+    After,
     Exited,
     Health,
     Kill,
@@ -26,7 +27,7 @@ from agent.core.model import (
     Step,
     Transition,
 )
-from agent.core.moves import die, enter, ready
+from agent.core.moves import die, enter, ready, stopped_outside
 
 Handler = Callable[[State, Any, Policy], Transition]
 
@@ -90,12 +91,18 @@ def _is_ours(state: State, event: Refused) -> bool:
 
 def exited(state: State, event: Exited, policy: Policy) -> Transition:
     """It ended by itself: a failure, whatever the code. A server that was wanted is gone."""
-    return die(replace(state, launching=False), event.at, policy, event.exit, event.cause)
+    state = replace(state, launching=False)
+    if event.exit.stopped or event.exit.shutdown:
+        return stopped_outside(state, event.at, policy, event.exit)
+    return die(state, event.at, policy, event.exit, event.cause)
 
 
 def exited_stopping(state: State, event: Exited, policy: Policy) -> Transition:
     """It ended as it was told to. What it says of itself while it is told to end is no cause."""
-    how = replace(event.exit, asked=True) if state.signals and state.main else event.exit
+    ours = bool(state.signals and state.main)
+    if not ours and (event.exit.stopped or event.exit.shutdown) and state.after is After.RETRY:  # late evidence
+        return stopped_outside(replace(state, launching=False), event.at, policy, event.exit)
+    how = replace(event.exit, asked=True, stopped=False) if ours else event.exit
     return Transition(replace(state, exit=how, main=None, launching=False, confirmed=event.at), (Look(),))
 
 

@@ -55,6 +55,9 @@ class Exit:
     signal: int | None = None
     oom: bool | None = None  # killed by the kernel for memory
     asked: bool = False  # we had told it to end
+    stopped: bool = False  # an administrator stopped its unit; counts as an operator's stop
+    shutdown: bool = False  # systemd stopped it because the host goes down: it is wanted as before
+    at: float | None = None  # Unix seconds, of an end that nobody watched; None: not known
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -118,7 +121,8 @@ class Seen:
     began: float = NEVER
     tree: tuple[Process, ...] | None = None  # every live process of the server; zombies do not count
     main: Process | None = None  # its first process, while it lives
-    invocation: str | None = None  # the attempt that the tree belongs to, as its own environment says
+    invocation: str | None = None  # the attempt that the tree belongs to, as its own environment or record says
+    ordered: bool = True  # False: somebody else than the agent has started what runs (`systemctl start`)
     unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
     ending: tuple[int, ...] = ()  # pids of the tree that are dead, while the kernel frees what they held
     needs: tuple[Need, ...] | None = None

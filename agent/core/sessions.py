@@ -9,7 +9,6 @@ from agent.core.model import (
     Booted,
     Cause,
     Closed,
-    Exit,
     Health,
     Look,
     Policy,
@@ -20,23 +19,43 @@ from agent.core.model import (
     Transition,
     Want,
 )
-from agent.core.moves import GONE, adopt, begin, clean_up, count_anew, die, enter, fail, ready, rest, stop
+from agent.core.moves import (
+    ADMIN_STARTED,
+    ADMIN_STOPPED,
+    GONE,
+    adopt,
+    begin,
+    clean_up,
+    count_anew,
+    die,
+    enter,
+    fail,
+    obey,
+    ready,
+    rest,
+    stop,
+    stopped_outside,
+)
 from agent.core.rules import speak_later
 
 
 def boot(state: State, event: Booted, policy: Policy) -> Transition:
     """The agent started: go on from what is there."""
-    saved = event.saved
+    saved, seen, why = event.saved, event.seen, "the agent started"
+    # Whether somebody else has started it since the last save.
+    outside = not seen.ordered and seen.main is not None and seen.invocation not in (None, saved.invocation)
     if event.rebooted:  # no process of another boot lives, and its failures are history
         saved = replace(saved, running=False, served=False, attempt=0, failures=(), gave_up=None)
     if saved.want is None and policy.autostart:
         saved = replace(saved, want=Want.UP)
-    why = "the agent started"
+    if outside and saved.want is Want.UP:  # what is saved is of an earlier attempt
+        saved = replace(saved, running=False, served=False, attempt=1, failures=(), gave_up=None)
     state = State(
         since=event.at,
         saved=saved,
         sent=event.saved,
         kept=event.saved.holds,
+        kept_want=event.saved.want,
         seen=event.seen,
         run=event.run,
         why=why,
@@ -45,13 +64,18 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
     if not event.seen.tree:
         return _boot_without(state, event, policy)
     if event.seen.main is None:
+        if saved.running and state.wanted and event.exit.stopped:
+            return stopped_outside(state, event.at, policy, event.exit)
         if saved.running and saved.attempt and state.wanted:
-            return die(state, event.at, policy, Exit(), GONE)
+            return die(state, event.at, policy, event.exit, GONE)
         return clean_up(state, event.at, policy, "found processes of an earlier attempt", After.AGAIN)
+    if not state.wanted and outside:
+        return Transition(state)  # judged by the next look, when its neighbours are known
     if not state.wanted:
         stopped = replace(state, main=event.seen.main, confirmed=event.at)
         return stop(stopped, event.at, policy, "found a server that nobody wants", After.DOWN)
-    return _boot_beside(state, event, policy, f"adopted the running server, pid {event.seen.main.pid}")
+    how = ADMIN_STARTED if outside else "adopted the running server"
+    return _boot_beside(state, event, policy, f"{how}, pid {event.seen.main.pid}")
 
 
 def _boot_without(state: State, event: Booted, policy: Policy) -> Transition:
@@ -63,10 +87,13 @@ def _boot_without(state: State, event: Booted, policy: Policy) -> Transition:
         return fail(state, event.at, "gave up before the agent was restarted", _given_up(saved.gave_up))
     if not (saved.running and event.seen.tree == ()):
         return Transition(state)  # the level of DOWN goes on from here
+    if state.wanted and event.exit.stopped:
+        saved = replace(obey(saved, event.seen.asks, Want.DOWN), running=False, served=False)
+        return rest(replace(state, saved=saved, exit=event.exit), event.at, f"{ADMIN_STOPPED} while the agent was away")
     # The launch never came about, nobody minds, or it was being ended for an operator: that is asked, and not done.
     if event.ended is None or not state.wanted or not saved.attempt:
         return Transition(replace(state, saved=replace(saved, running=False, served=False)))
-    return die(state, event.at, policy, Exit(), event.ended)
+    return die(state, event.at, policy, event.exit, event.ended)
 
 
 def _given_up(slug: str) -> Cause:

@@ -78,6 +78,13 @@ class ChildServer:
         """See `agent.ports.Server`. How an adopted process ended is known only if EarlyEnd tells it."""
         self._tell = tell
 
+    def on_started(self, tell: Callable[[], None]) -> None:
+        """Never told: nobody else than the agent can start a child of it."""
+
+    def last_exit(self, invocation: str) -> Exit | None:
+        """None: how a child ended is told to its parent alone."""
+        return None
+
     # -- launch -----------------------------------------------------------------------------------
 
     async def launch(self, invocation: str, log: Path) -> Process:

@@ -46,12 +46,12 @@ class Attempt:
 class LogBound:
     """Implements `agent.ports.Keeper` for the log files in `folder`. Other files there are left alone."""
 
-    def __init__(self, folder: Path, max_mib: int, keep_attempts: int, keep_mib: int) -> None:
-        """`max_mib`: of one attempt; `keep_attempts`, `keep_mib`: of earlier attempts, beside the latest."""
+    def __init__(self, folder: Path, max_mib: int, earlier: tuple[int, int] | None) -> None:
+        """`max_mib`: of one attempt; `earlier`: how many earlier attempts are kept beside the latest, and MiB of all of
+        them; None: somebody else sees to that."""
         self._folder = folder
         self._max_bytes = max_mib * MIB
-        self._keep_attempts = keep_attempts
-        self._keep_bytes = keep_mib * MIB
+        self._earlier = earlier
         self._worker = BoundedThread(EDGE)
 
     async def keep(self, present: frozenset[str]) -> None:
@@ -76,11 +76,14 @@ class LogBound:
 
     def _surplus(self, present: frozenset[str]) -> Sequence[Attempt]:
         """The attempts to be forgotten. Never the latest one: it may be of a launch that has just begun."""
+        if self._earlier is None:
+            return ()
+        keep_attempts, keep_mib = self._earlier
         earlier = [each for each in attempts(self._folder)[1:] if each.invocation not in present]
         kept_bytes = 0
         for number, attempt in enumerate(earlier):
             kept_bytes += attempt.taken_bytes
-            if number >= self._keep_attempts or kept_bytes > self._keep_bytes:
+            if number >= keep_attempts or kept_bytes > keep_mib * MIB:
                 return earlier[number:]
         return ()
 

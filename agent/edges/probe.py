@@ -13,7 +13,8 @@ import httpx2
 from agent.core.model import Health
 from agent.edges import sockets
 from agent.edges.bounded import BoundedThread
-from agent.edges.sockets import Endpoint, Ownership, Proof
+from agent.edges.owners import ByDescriptors, Owner
+from agent.edges.sockets import Endpoint
 from agent.errors import EdgeError
 
 EDGE = "probe"
@@ -28,16 +29,25 @@ class HttpProbe:
     """Implements `agent.ports.Probe` for a server told to listen on `host`:`port`.
 
     `answers` says what each HTTP status means; all others are SICK, as is every redirect: none is followed. The whole
-    question, from the connect to the last byte, has `timeout_s`. `host` may be any address or a name.
+    question, from the connect to the last byte, has `timeout_s`. `host` may be any address or a name. `owner` tells
+    whose a listener is; None: its processes' descriptors do.
     """
 
-    def __init__(self, host: str, port: int, path: str, answers: Mapping[int, Health], timeout_s: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        path: str,
+        answers: Mapping[int, Health],
+        timeout_s: float,
+        owner: Owner | None = None,
+    ) -> None:
         self._host = host
         self._port = port
         self._path = path if path.startswith("/") else f"/{path}"
         self._answers = dict(answers)
         self._timeout_s = timeout_s
-        self._proofs: Mapping[int, Proof] = {}  # inode of a listener -> whose of ours it is
+        self._owner = owner or ByDescriptors()
         self._taken: tuple[tuple[Endpoint, ...], frozenset[int]] | None = None  # the last listeners, found foreign
         self._taken_by = ""
         self._thread = BoundedThread(EDGE)
@@ -61,27 +71,17 @@ class HttpProbe:
             raise EdgeError(EDGE, f"see who listens on port {self._port}", error.strerror or str(error)) from error
         if not ends:
             return Health.REFUSED, f"nobody listens on port {self._port}"
-        if not self._proved(ends, ours):
+        if not self._owner.proved(ends, ours):
             if (ends, ours) != self._taken:
                 await self._search(ends, ours)
             if self._taken is not None:
                 return Health.FOREIGN, f"port {self._port} is held by {self._taken_by}"
         return await self._get(sockets.target(ends[0], self._host))
 
-    def _proved(self, ends: tuple[Endpoint, ...], ours: frozenset[int]) -> bool:
-        """Whether the last search found each of them to be ours, and it is so still."""
-        proofs = [(end.inode, self._proofs.get(end.inode)) for end in ends]
-        return all(proof and proof.process.pid in ours and proof.holds(inode) for inode, proof in proofs)
-
     async def _search(self, ends: tuple[Endpoint, ...], ours: frozenset[int]) -> None:
-        def search() -> tuple[Ownership, str]:
-            found = sockets.ownership(ends, ours)
-            return found, sockets.strangers_named(found)
-
         what = f"see whose the listener on port {self._port} is"
-        found, self._taken_by = await self._thread.run(what, SEARCH_S, lambda _: search())
-        self._proofs = found.proofs
-        self._taken = (ends, ours) if found.strangers else None
+        self._taken_by = await self._thread.run(what, SEARCH_S, lambda _: self._owner.strangers(ends, ours))
+        self._taken = (ends, ours) if self._taken_by else None
 
     async def _get(self, address: str) -> tuple[Health, str]:
         host = f"[{address}]" if ipaddress.ip_address(address).version == 6 else address

@@ -92,6 +92,15 @@ def environment_of(pid: int) -> bytes | None:
         return None
 
 
+def command_of(pid: int) -> tuple[bytes, ...]:
+    """Its arguments; () for one without memory of its own, or one that is gone. May hang with the process itself."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return tuple(file.read().removesuffix(b"\0").split(b"\0"))
+    except OSError:
+        return ()
+
+
 def read_bytes_of(pid: int) -> int:
     """Bytes read so far, by read() or through the block layer (mmap), whichever is more; 0 if not ours to read."""
     try:
@@ -109,6 +118,11 @@ def any_thread_in(pid: int, state: str) -> bool:
     except OSError:
         return False
     return any(one is not None and one.state == state for one in (stat(int(tid)) for tid in tids))
+
+
+def stuck(one: Stat) -> bool:
+    """In uninterruptible sleep, also when only a thread is and the first thread has ended."""
+    return one.state == "D" or (one.state == "Z" and any_thread_in(one.pid, "D"))
 
 
 def ending(one: Stat) -> bool:

@@ -84,7 +84,7 @@ class ServerTree:
         invocation = self._invocation(members)
         return Found(
             members=members,
-            unkillable=tuple(one.pid for one in members if _stuck(one)),
+            unkillable=tuple(one.pid for one in members if processes.stuck(one)),
             ending=tuple(one.pid for one in members if processes.ending(one)),
             invocation=invocation,
             main=self._marked_main(members, invocation),
@@ -172,11 +172,6 @@ class ServerTree:
 def _lives(process: Process, table: Mapping[int, Stat]) -> bool:
     one = table.get(process.pid)
     return one is not None and one.started == process.started
-
-
-def _stuck(one: Stat) -> bool:
-    """In uninterruptible sleep, also when only a thread is and the first thread has ended."""
-    return one.state == "D" or (one.state == "Z" and processes.any_thread_in(one.pid, "D"))
 
 
 def _inherited(one: Stat, table: Mapping[int, Stat]) -> bool:

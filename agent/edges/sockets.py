@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.core.model import Process
@@ -19,6 +19,7 @@ ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, never bound
 TCP_LISTEN = 10
 NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY = 4, 20
 NLMSG_HEAD, NLMSG_ERROR, NLMSG_DONE, NLM_F_REQUEST_DUMP = 16, 2, 3, 0x301
+INET_DIAG_CGROUP_ID = 21
 NETLINK_S = 1.0  # the answer is there when `send` returns
 ADDRESS_COLUMN, STATE_COLUMN, UID_COLUMN, INODE_COLUMN = 1, 3, 7, 9
 
@@ -32,6 +33,7 @@ class Endpoint:
     inode: int  # 0: no process holds it (TIME_WAIT)
     uid: int
     v6: bool  # stands in the IPv6 table
+    cgroup: int | None = field(default=None, compare=False)  # number of the control group (version 2) that made it
 
 
 def listeners(port: int) -> tuple[Endpoint, ...]:
@@ -70,7 +72,18 @@ def _diagnosed(family: int, port: int) -> list[Endpoint]:
 def _diagnosis(message: bytes, port: int) -> Endpoint:
     v6 = message[0] == socket.AF_INET6
     uid, inode = struct.unpack_from("=II", message, 64)
-    return Endpoint(_plain(message[8 : 24 if v6 else 12]), port, inode, uid, v6)
+    return Endpoint(_plain(message[8 : 24 if v6 else 12]), port, inode, uid, v6, _cgroup(message[72:]))
+
+
+def _cgroup(attributes: bytes) -> int | None:
+    """Each is a length, a kind and what it says, padded to four bytes. None: an older kernel than 5.7."""
+    while len(attributes) >= 4:
+        length, kind = struct.unpack_from("=HH", attributes)
+        if kind == INET_DIAG_CGROUP_ID:
+            number: int = struct.unpack_from("=Q", attributes, 4)[0]
+            return number
+        attributes = attributes[max(4, (length + 3) & ~3) :]
+    return None
 
 
 def connections(port: int) -> tuple[Endpoint, ...]:

@@ -54,9 +54,15 @@ def to_row(start: Start) -> tuple[str | int | float | None, ...]:
         start.cause_slug,
         None if start.cause_text is None else _storable(start.cause_text),
         start.cause_quoted,
-        json.dumps([how.code, how.signal, how.oom, how.asked]) if how else None,
+        json.dumps([how.code, how.signal, how.oom, how.asked, how.stopped]) if how else None,
         start.watched,
     )
+
+
+def _to_exit(cell: str) -> Exit:
+    """Rows of before there were units have four elements."""
+    code, signal, oom, asked, *more = json.loads(cell)
+    return Exit(code=code, signal=signal, oom=oom, asked=bool(asked), stopped=more == [True])
 
 
 def from_row(row: Sequence[Any]) -> Start | None:
@@ -65,8 +71,7 @@ def from_row(row: Sequence[Any]) -> Start | None:
     try:
         steps = [(Step(step), _seconds(at_s)) for step, at_s in json.loads(cells["steps"]) if step in set(Step)]
         marks = [(Step(s), int(n), _seconds(at_s)) for s, n, at_s in json.loads(cells["marks"]) if s in set(Step)]
-        code, signal, oom, asked = json.loads(cells["exit"] or "[null, null, null, false]")
-        how = Exit(code=code, signal=signal, oom=oom, asked=bool(asked)) if cells["exit"] is not None else None
+        how = _to_exit(cells["exit"]) if cells["exit"] is not None else None
         return Start(
             server=str(cells["server"]),
             invocation=str(cells["invocation"]),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.families.family import CauseRule, Family, Remedy, StepRule, flag_value, listed_values
+from agent.families.family import CauseRule, Family, Remedy, StepRule, flag_value, model_files
 from agent.families.llama_cpp import LLAMA_CPP
 from agent.families.plain import PLAIN
 
@@ -23,7 +23,7 @@ __all__ = [
     "find",
     "find_by_log",
     "flag_value",
-    "listed_values",
+    "model_files",
 ]
 
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (PLAIN, LLAMA_CPP)}

@@ -173,6 +173,12 @@ CATALOG: Mapping[str, Remedy] = {
     "launch_failed": Remedy(
         "the server could not be launched", "Ask `gpuagent why` on the host, and read the agent's own log.", Retry.FEW
     ),
+    "left_overs": Remedy(
+        "processes of an earlier start are still in its control group", "End those that the text names.", Retry.FEW
+    ),
+    "digest_differs": Remedy(
+        "the configuration on the disk is not the one in force", "Take it over with: gpuagent reload", Retry.WAIT
+    ),
     "address_unavailable": Remedy(
         "the address that the server is to listen on is not one of this host",
         "Correct the host in the configuration, or bring the network interface up.",

@@ -85,6 +85,13 @@ def listed_values(command: Sequence[str], flags: Sequence[str]) -> list[str]:
     return [_SCALE.sub("", file) for value in given if value is not None for file in value.split(",") if file]
 
 
+def model_files(command: Sequence[str], family: Family) -> tuple[str, ...]:
+    """The files and folders that a command names by the family's flags: those that must be readable."""
+    named = (flag_value(command, (flag,)) for flag in family.model_flags)
+    files = [value for value in named if value is not None] + listed_values(command, family.list_flags)
+    return tuple(dict.fromkeys(files))
+
+
 def flag_value(command: Sequence[str], flags: Sequence[str]) -> str | None:
     """The last value given to any of `flags`, as `--flag value` or `--flag=value`; None if absent."""
     value: str | None = None

@@ -12,7 +12,7 @@ from agent.api.schema import ServerDocument, StatusDocument
 from tests.api.api_house import document, page, status
 
 CAUSE = {"slug": "bad-flag", "line": 3, "text": "unknown flag", "remedy": "remove it", "retry": "no"}
-EXIT = {"code": 2, "signal": None, "oom": None, "asked": False}
+EXIT = {"code": 2, "signal": None, "oom": None, "asked": False, "stopped": False}
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_start_is_shown_with_its_steps_and_how_it_ended(house: House, local: h
             "ended_s": 3.0,
             "outcome": "failed-start",
             "cause": {"slug": "cuda_oom", "text": f"CUDA out of memory {CANARY}"},
-            "exit": {"code": 1, "signal": None, "oom": None, "asked": False},
+            "exit": {"code": 1, "signal": None, "oom": None, "asked": False, "stopped": False},
         }
     ]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import daemon
+from agent.embedded import Embedded
 
 TICK_S = 0.005
 
@@ -45,7 +46,7 @@ def main() -> int:
 
     setattr(asyncio, "run", run_with_ticks)  # noqa: B010 - an assignment would have to have its very type
     try:
-        return daemon.run(config, None)
+        return daemon.run(config, None, Embedded)
     finally:
         path.write_text("".join(f"{due:.6f} {late_ms:.3f}\n" for due, late_ms in samples))
 

@@ -204,6 +204,19 @@ class Promises:
         # A crash may bring the old count back.
         ledger.slack = self.host.policies[name].attempts if failed else 0
 
+    def taken(self, name: str, want: Want) -> None:
+        """An administrator has started or stopped its unit, and the core has taken that for an operator's word."""
+        ledger = self.ledgers[name]
+        ledger.told, ledger.unsure, ledger.gives_way = want, True, ""  # a crash may come before the save
+        ledger.gave_up, ledger.unsaved = False, True
+        ledger.launches, ledger.slack = 1, self.host.policies[name].attempts
+        if want is Want.UP:
+            return
+        ledger.backs, ledger.back, ledger.over, ledger.resumed = frozenset(), "", frozenset(), False
+        for other in self.ledgers.values():
+            other.unsure |= other.gives_way == name
+            other.gives_way = "" if other.gives_way == name else other.gives_way
+
     # -- attempts --------------------------------------------------------------------------------------
 
     def counted(self, one: Taken, steady: bool) -> None:

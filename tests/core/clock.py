@@ -27,6 +27,8 @@ class Clock(ABC):
         self.queues: dict[str, deque[Effect]] = {}
         self.working: set[str] = set()
         self.up = False
+        self.booted = False
+        self.transcript: list[str] = []
         self.run_no = 0
 
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from agent.core.model import (
     Effect,
     Event,
@@ -48,7 +50,8 @@ class Hands(Clock):
             self.crash()
             return
         if not isinstance(effect, Save) and self.rng.random() < self.weather.refuse:
-            if isinstance(effect, Launch) and self.rng.random() < 0.2:  # something is left of it
+            left = isinstance(effect, Launch) and self.rng.random() < 0.2 and not self._is_there(name)
+            if isinstance(effect, Launch) and left:
                 self.host.spawn(name, effect.invocation, leader=False)
             self._done(name, Refused(at=self.host.now, effect=effect, cause=REFUSAL))
             return
@@ -62,12 +65,13 @@ class Hands(Clock):
             case Launch(invocation):
                 self._launch(name, invocation)
             case Terminate(whole):
-                attempt = self.host.attempts.get(name)
+                attempt = self._asked(name)
                 for proc in self.host.live(name):
                     if whole or (attempt and proc is attempt.leader):
                         self._sigterm(name, proc)
                 self._done(name)
             case Kill():
+                self._asked(name)
                 for proc in self.host.live(name):
                     self._sigkill(name, proc)
                 self._done(name)
@@ -80,7 +84,24 @@ class Hands(Clock):
         self.host.disk[name], self.host.saved_in = saved, self.host.boot_no
         return Stored(at=self.host.now, saved=saved)
 
+    def _asked(self, name: str) -> Attempt | None:
+        if (attempt := self.host.attempts.get(name)) is not None:
+            attempt.asked = True
+        return attempt
+
+    def _is_there(self, name: str) -> bool:
+        """Whether an administrator's server stands in the way of a launch: decided before it was started."""
+        attempt = self.host.attempts.get(name)
+        return attempt is not None and not attempt.ordered and bool(attempt.procs)
+
+    @abstractmethod
+    def _told(self, name: str, how: Exit) -> Exit:
+        """How an end is told."""
+
     def _launch(self, name: str, invocation: str) -> None:
+        if self._is_there(name):
+            self._done(name, Refused(at=self.host.now, effect=Launch(invocation), cause=REFUSAL))
+            return
         attempt = self.host.spawn(name, invocation)
         assert attempt.leader is not None
         main = attempt.leader.id
@@ -121,6 +142,7 @@ class Hands(Clock):
         for child in list(attempt.children):
             if self.rng.random() < 0.7:  # the others outlive their leader
                 self.after(self.rng.uniform(0, 2), lambda child=child: self._die(name, attempt, child, how))
+        how = self._told(name, how)
         if self.rng.random() >= self.weather.lost_exit:
             late = self.rng.random() < self.weather.late_exit
             wait_s = self.rng.uniform(2, 40) if late else self.rng.uniform(0, 0.05)

@@ -113,10 +113,19 @@ def plan(sim: Sim) -> None:
     for _ in range(r.choice((0, 0, 0, 1, 2))):
         sim.after(r.uniform(0, STORMY_S), sim.reboot)
     _plan_strangers(sim)
+    if sim.host.outlive:
+        _plan_administrators(sim)
     hasty = r.choice((0.2, 1.0))
     for second in range(1, int(STORMY_S), 3):
         if r.random() < hasty:
             sim.after(second, lambda: _hasty(sim))
+
+
+def _plan_administrators(sim: Sim) -> None:
+    """What is done with systemctl, at any moment."""
+    r, does = sim.rng, (sim.systemctl_start, sim.systemctl_stop, sim.systemctl_restart)
+    for _ in range(r.choice((2, 5, 10))):
+        sim.after(r.uniform(1, STORMY_S), partial(r.choice(does), r.choice(list(sim.host.config))))
 
 
 def _plan_strangers(sim: Sim) -> None:

@@ -12,6 +12,7 @@ from agent.core.model import (
     Asked,
     Booted,
     Effect,
+    Exited,
     Health,
     Hold,
     Kill,
@@ -22,6 +23,7 @@ from agent.core.model import (
     Saved,
     Seen,
     Stage,
+    Stored,
     Terminate,
     Want,
 )
@@ -76,6 +78,7 @@ class Truth(Promises):
             self.recent.popleft()
         holds(len(self.recent) <= STORM_STEPS, f"a storm: {len(self.recent)} steps in a second, the last {one.event}")
         self._learn(one)
+        self._outside(one)
         for effect in one.effects:
             if isinstance(effect, Answer):
                 self.answered(one, effect)
@@ -100,6 +103,27 @@ class Truth(Promises):
             self._learn_look(one.name, known, event.seen)
         if isinstance(event, Probed):
             self._learn_probe(one.name, known, event)
+
+    def _unseen(self, name: str) -> bool:
+        """Whether what runs was started by an administrator, and no look can have shown it yet."""
+        attempt = self.host.attempts.get(name)
+        return attempt is not None and not attempt.ordered and attempt.born >= self.known[name].latest
+
+    def _outside(self, one: Taken) -> None:
+        """What an administrator has done to its unit counts as an operator's word, once it is known."""
+        before, now, event, name = one.before, one.state, one.event, one.name
+        was = event.saved if isinstance(event, Booted) else before.saved
+        if isinstance(event, Exited) and before.stage in RUNS and event.invocation == was.invocation:
+            ends = now.stage in (Stage.STOPPING, Stage.DOWN) and now.cause is None
+            obeyed = ends and now.saved.want is (Want.DOWN if event.exit.stopped else was.want)
+            holds(
+                obeyed or not (event.exit.stopped or event.exit.shutdown), f"{name}: {event.exit}, and is {now.stage}"
+            )
+        launched = any(isinstance(effect, Launch) for effect in one.effects)
+        started = now.saved.invocation != was.invocation and not launched
+        if started or now.saved.want is not was.want:
+            waits = isinstance(event, Stored)  # for its save: an operator's
+            self.taken(name, now.saved.want or Want.DOWN) if not waits else None
 
     def _learn_look(self, name: str, known: Knowledge, seen: Seen) -> None:
         if seen.tree is not None and seen.needs is not None and seen.began >= known.newest.began:
@@ -129,6 +153,8 @@ class Truth(Promises):
     def _booted(self, one: Taken, event: Booted) -> None:
         """A running server goes on where it was; what ended while no agent ran is told."""
         name, state, saved, seen = one.name, one.state, event.saved, event.seen
+        if not seen.ordered and seen.invocation != saved.invocation:
+            saved = replace(saved, running=False, served=False)
         if event.rebooted:
             saved = replace(saved, running=False, served=False, attempt=0, gave_up=None)
         if state.saved.want is not Want.UP:
@@ -179,9 +205,9 @@ class Truth(Promises):
         for unit in sorted(policy.rivals):
             since = self.host.units.get(unit)
             holds(since is None or since > looked, f"{name} is launched while rival {unit} runs")
-        holds(not self.host.live(name), f"law 5: {name} is launched beside its own tree")
+        holds(not self.host.live(name) or self._unseen(name), f"law 5: {name} is launched beside its own tree")
         for other in self.host.near(name):
-            holds(not self.host.live(other), f"{name} is launched beside {other}")
+            holds(not self.host.live(other) or self._unseen(other), f"{name} is launched beside {other}")
         if not policy.gpus or not one.state.saved.gpu_check:
             return
         for gpu in map(int, policy.gpus):
@@ -195,7 +221,7 @@ class Truth(Promises):
         attempt, known = self.host.attempts.get(name), self.known[one.name]
         if known.excused == attempt:
             return  # it is ending for a good reason, whatever has been asked since
-        if attempt is None or attempt.leader is None:
+        if attempt is None or attempt.leader is None or self._unseen(name):
             return
         known.excused = attempt if one.before.stage is not Stage.STOPPING else None
         down = ledger.told is Want.DOWN or (ledger.told is None and not policy.autostart)
@@ -216,14 +242,15 @@ class Truth(Promises):
     def _stage_is_true(self, one: Taken) -> None:
         name, state, stage = one.name, one.state, one.state.stage
         attempt, live = self.host.attempts.get(name), self.host.live(name)
-        if stage in NOTHING_RUNS and live and attempt is not None:
+        if stage in NOTHING_RUNS and live and attempt is not None and not self._unseen(name):
             left = one.before.stage is Stage.STOPPING and stage is not Stage.STOPPING
             holds(not left, f"{name} is {stage} right after stopping, and pid {live[0].id.pid} lives")
             seen = state.seen.tree is not None and state.seen.began > max(attempt.born, state.since)
             holds(not seen, f"{name} is {stage}, and a look has shown pid {live[0].id.pid}")
         event = one.event
         if stage is Stage.FAILED and one.before.stage is not stage and state.cause == PORT.cause:
-            there = [other for other in self.host.near(name) if self.host.live(other)]
+            near = self.host.near(name)
+            there = [other for other in near if self.host.live(other) and not self._unseen(other)]
             holds(not there, f"{name} is failed for its port, which {there} may hold")
         if isinstance(event, Reconfigured) and self.host.force[name].digest == self.host.config[name].digest:
             self.known[name].attempt_at = self.host.now  # what was seen before was seen for another definition

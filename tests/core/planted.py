@@ -1,7 +1,7 @@
 """Bugs planted in the core, in memory: what the simulation and the laws must catch. A check of the checkers.
 
 A bug is a context: inside it, the code under test is another program, with one thing wrong. The bugs themselves stand
-in planted_launches.py, planted_truth.py and planted_switches.py.
+in planted_launches.py, planted_truth.py, planted_switches.py and planted_units.py.
 """
 
 from __future__ import annotations

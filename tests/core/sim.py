@@ -19,6 +19,7 @@ from agent.core.model import (
     Closed,
     Effect,
     Event,
+    Exit,
     Health,
     LogRead,
     Look,
@@ -33,29 +34,28 @@ from agent.core.model import (
     Tick,
     Transition,
 )
+from tests.core.admins import Admins
 from tests.core.asked import TruthBrokenError
-from tests.core.eyes import Eyes
-from tests.core.hands import Hands
 from tests.core.world import Definition, Host, Weather
 
 CLOSE_S = 200.0
 """After so long an ending agent gives up on its servers and ends."""
+LEAVE_S = 2.0
+"""After so long an agent that leaves its servers running ends."""
 QUEUE_MOST = 60
 Arrow = tuple[Stage, type[Event], Stage]
 
 
-class Sim(Hands, Eyes):
+class Sim(Admins):
     """One host and its agent."""
 
     def __init__(self, host: Host, weather: Weather) -> None:
         super().__init__(host, weather)
         self.ids = itertools.count(1)
         self.next: dict[str, Definition] = {}  # of a server that runs by an older one
-        self.booted = False
         self.closing = False
         self.steps = 0
         self.arrows: set[Arrow] = set()
-        self.transcript: list[str] = []
 
     # -- the agent starts and ends ---------------------------------------------------------------------
 
@@ -70,6 +70,9 @@ class Sim(Hands, Eyes):
         self.states = {name: State() for name in names}
         self.queues = {name: deque() for name in names}
         self.working, self.looking, self.turns, self.watches = set(), {}, {}, {}
+        for attempt in self.host.attempts.values():
+            if attempt is not None:
+                attempt.asked = False
         self._say("-- the agent starts --")
         began = self.host.now
         self.later(self.pick_s(0.01, 0.1, 3.0), lambda: self._boot(began))
@@ -105,6 +108,7 @@ class Sim(Hands, Eyes):
             launched=start[1] if start else None,
             ready=start[2] if start else None,
             ended=attempt.cause if gone and launched and attempt is not None else None,
+            exit=self.evidence(name, known.invocation) if known.running and not rebooted else Exit(),
             rebooted=rebooted,
             same=start[0] == host.force[name].digest if start else None,
         )
@@ -124,6 +128,8 @@ class Sim(Hands, Eyes):
     def reboot(self) -> None:
         """The host goes down, and its agent with it."""
         self._say("-- the host goes down --")
+        if self.host.outlive and self.booted and self.rng.random() < 0.5:
+            self.stop_all_units()
         self.host.reboot()
         self.truth.rebooted()
         if self.up:
@@ -136,10 +142,13 @@ class Sim(Hands, Eyes):
         self.after(self.rng.choice((0.5, 5.0, 30.0)), self.boot)
 
     def close(self) -> None:
-        """The agent is told to end, and its servers with it."""
+        """The agent is told to end, and its servers with it; or it leaves them as they are."""
         if not self.booted or self.closing:
             return
         self.closing = True
+        if self.host.outlive:
+            self.later(self.rng.choice((0.01, LEAVE_S)), self.crash)
+            return
         for name in self.host.config:
             if self.up:
                 self.deliver(name, Closed(at=self.host.now))

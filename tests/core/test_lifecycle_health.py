@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.core.levels import GONE_S
 from agent.core.model import (
     Ask,
     Exit,
@@ -171,7 +172,7 @@ def test_a_lost_exit_is_healed_by_looks_that_do_not_show_the_process() -> None:
     life = Script().start().serve()
     life.look(needs=None)
     assert life.stage is Stage.READY  # one look may be wrong by a moment: the exit itself is on its way
-    life.look(needs=None)
+    life.look(GONE_S, needs=None)
     assert (life.stage, life.state.exit) == (Stage.STOPPING, Exit())
     life.look()
     assert life.stage is Stage.BACKING_OFF
@@ -281,5 +282,5 @@ def test_what_comes_up_by_itself_while_nobody_wants_it_is_ended() -> None:
 def test_a_process_with_the_number_of_ours_is_not_ours() -> None:
     life = Script().start().serve()
     for _ in range(2):
-        life.look(tree=(Process(MAIN.pid, 999),), needs=None)
+        life.look(GONE_S, tree=(Process(MAIN.pid, 999),), needs=None)
     assert life.stage is Stage.STOPPING

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core import planted_launches, planted_switches, planted_truth
+from tests.core import planted_launches, planted_switches, planted_truth, planted_units
 from tests.core.planted import BUGS, planted
 from tests.core.trial import Failed, live
 
-PLANTED = (planted_launches, planted_switches, planted_truth)  # what fills BUGS
+PLANTED = (planted_launches, planted_switches, planted_truth, planted_units)  # what fills BUGS
 FIRST = {
     "a failed save is never tried again": 13,
     "rivals are not looked at": 4,
@@ -34,9 +34,9 @@ FIRST = {
     "a look from before the launch was confirmed shows that nothing runs": 19,
     "neighbours are not told of a launch": 4,
     "two servers displace each other": 4,
-    "who gives way is not saved": 12,
+    "who gives way is not saved": 51,
     "back is ignored": 4,
-    "a restart that was under way is taken for a failure": 45,
+    "a restart that was under way is taken for a failure": 21,
     "another boot of the host is not noticed": 45,
     "what failed by an older definition is given up": 77,
     "a pause overlooks a server that runs": 10,
@@ -46,6 +46,17 @@ FIRST = {
     "an unknown tree is killed": 19,
     "a failure for a need does not heal": 13,
     "attempts are counted anew as soon as it answers": 18,
+    "an administrators stop is a failure": 1,
+    "an administrators stop is forgotten": 1,
+    "the record of an end is not read": 1,
+    "a shutdown of the host is an administrators stop": 1,
+    "a server that an administrator starts is ended": 1,
+    "what an administrator started is adopted again whatever is asked": 2,
+    "an administrators start is adopted beside a server that is wanted": 11,
+    "what an administrator starts is adopted and not wanted": 1,
+    "an administrators restart is swept away with what was left": 31,
+    "what an administrator has begun is taken for saved": 31,
+    "an administrators stop is followed by a launch": 1,
 }
 """Seeds to try first, for those that the first seeds do not catch: saves time, and may be out of date."""
 SEEDS = 100

@@ -14,6 +14,8 @@ from tests.core.mishaps import STORMY_S, clear, layout, plan, weather
 from tests.core.sim import Arrow, Sim
 from tests.core.world import CAUSES, Host
 
+UNITS = (1, 2)
+"""Seeds that end in these: lives in which servers are units of systemd."""
 SETTLE_S = 500.0  # the longest pause, a start, the patience with an unhealthy server and with an ending agent
 
 
@@ -40,6 +42,7 @@ def build(seed: int) -> Sim:
         host.units["comfyui"] = 0.0
     if r.random() < 0.2:
         host.curse = r.choice(CAUSES)
+    host.outlive = seed % 10 in UNITS
     return Sim(host, weather(r))
 
 
@@ -59,6 +62,8 @@ def _live(sim: Sim) -> None:
     for name in sim.host.config:
         sim.ask(name, Ask.STOP)
     sim.run(120)
+    if sim.host.outlive:
+        _by_systemctl(sim, sim.rng.choice(list(sim.host.config)))
     chosen = [name for name in sim.host.config if name in sim.rng.choice(("acd", "bd"))]
     for name in [name for i, name in enumerate(chosen) if not {*sim.host.near(name)} & {*chosen[:i]}]:
         sim.ask(name, Ask.START)
@@ -125,6 +130,45 @@ def _switches(sim: Sim) -> None:
     if sim.rng.random() < 0.5:
         _restarted(sim)
     sim.host.doomed = ""
+
+
+def _by_systemctl(sim: Sim, name: str) -> None:
+    """In good weather an administrator's word counts, whether an agent is there or not."""
+    sim.systemctl_start(name)
+    sim.run(100)
+    _is(sim, name, Stage.READY)
+    sim.rng.choice((sim.crash, sim.close))()
+    sim.run(100)
+    _goes_on(sim, name)
+    for other in sim.host.near(name)[:1]:
+        sim.systemctl_start(other)
+        sim.run(100)
+        _is(sim, other, Stage.DOWN)
+        _goes_on(sim, name)
+    for away in (False, True, True):
+        sim.crash() if away else None
+        sim.systemctl_stop(name)
+        sim.run(100)
+        _is(sim, name, Stage.DOWN)
+        sim.crash() if away else None
+        sim.systemctl_start(name)
+        sim.run(100)
+        _goes_on(sim, name)
+    sim.systemctl_restart(name)
+    sim.run(100)
+    _goes_on(sim, name)
+    sim.reboot()
+    sim.run(100)
+    _is(sim, name, Stage.READY)
+    sim.ask(name, Ask.STOP)
+    sim.run(120)
+
+
+def _goes_on(sim: Sim, name: str) -> None:
+    """What an administrator has started serves, and was never told to end."""
+    _is(sim, name, Stage.READY)
+    attempt = sim.host.attempts[name]
+    holds(attempt is not None and not attempt.ordered, f"{name} is not what was started by systemctl")
 
 
 def _restarted(sim: Sim) -> None:

@@ -89,6 +89,9 @@ class Attempt:
     died: float | None = None  # when the leader did
     sick: tuple[float, float, str] = (0.0, 0.0, "")  # from, until, how
     hung_from: float | None = None  # no sign of life since
+    ordered: bool = True  # False: an administrator has started it
+    stopping: bool = False  # an administrator has told systemd to stop it
+    asked: bool = False  # this run of the agent has told it to end
 
     @property
     def procs(self) -> list[Proc]:
@@ -121,6 +124,8 @@ class Host:
     unmet: dict[str, tuple[Need, ...]] = field(default_factory=dict)
     kind: float = 0.0  # how often a launch goes well: 0..1
     curse: Cause | None = None  # each attempt answers soon, and dies of this soon after
+    outlive: bool = False  # servers are units of systemd, and outlive the agent
+    evidence: dict[str, tuple[str, Exit]] = field(default_factory=dict)  # invocation, how it ended: the last of each
     doomed: str = ""  # each attempt of this server dies at once, of a cause that no attempt mends
 
     def __post_init__(self) -> None:
@@ -139,6 +144,7 @@ class Host:
                 attempt.died = self.now if attempt.died is None else attempt.died
                 attempt.leader, attempt.children = None, []
         self.freed.clear()
+        self.evidence.clear()
 
     def near(self, name: str) -> list[str]:
         """The servers that share something with this one, by what the agent has taken."""
@@ -153,12 +159,15 @@ class Host:
 
     # -- processes -----------------------------------------------------------------------------------
 
-    def spawn(self, name: str, invocation: str, *, leader: bool = True) -> Attempt:
-        """A launch. Breaks off when law 5, or the peace between servers that share something, is broken."""
-        if self.live(name):
+    def spawn(self, name: str, invocation: str, *, leader: bool = True, outside: bool = False) -> Attempt:
+        """A launch. Breaks off when law 5, or the peace between servers that share something, is broken.
+
+        `outside`: by somebody who knows nothing of these.
+        """
+        if self.live(name) and not outside:
             raise AssertionError(f"law 5: {name} is launched beside its own tree")
         for other in self.decided.get(name, []):
-            if self.live(other):
+            if self.live(other) and not outside:
                 raise AssertionError(f"{name} is launched beside {other}, with which it shares something")
         r, good = self.rng, self.rng.random() < self.kind
         attempt = Attempt(
@@ -173,6 +182,7 @@ class Host:
             gpus=self.force[name].policy.gpus,
             port=self.force[name].port,
             digest=self.force[name].digest,
+            ordered=not outside,
         )
         if attempt.ready_at is None and r.random() < 0.7:
             attempt.hung_from = self.now + r.uniform(0, 30)
@@ -244,6 +254,7 @@ class Host:
             tree=tree if can_see else None,
             main=attempt.leader.id if can_see and attempt and attempt.leader else None,
             invocation=attempt.invocation if can_see and attempt and procs else None,
+            ordered=not (can_see and attempt and procs) or attempt.ordered,
             unkillable=tuple(proc.id.pid for proc in procs if proc.stuck) if can_see else (),
             needs=self._needs(name) if checked and r.random() >= blind else None,
             rivals=frozenset(unit for unit in sorted(policy.rivals) if self.units.get(unit) is not None),

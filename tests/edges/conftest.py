@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.edges.edges_house import attempt, port
+from tests.edges.unit_house import host
 
-__all__ = ["attempt", "port"]
+__all__ = ["attempt", "host", "port"]

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from agent.core.model import Need
-from agent.edges import bounded, checks
+from agent.edges import bounded, port_check
 from agent.edges.checks import FileChecks
 from agent.errors import EdgeError
 from tests.edges.edges_house import background
@@ -171,7 +171,7 @@ async def test_connections_that_wait_out_their_time_are_no_conflict(tmp_path: Pa
         accepted, _ = server.accept()
         accepted.close()  # this side closes first, and waits
         client.close()
-    assert checks._bind_error(socket.AF_INET, ("127.0.0.1", port), reuse=False) is not None, "TIME_WAIT is there"
+    assert port_check._bind_error(socket.AF_INET, ("127.0.0.1", port), reuse=False) is not None, "TIME_WAIT is there"
     assert await made(tmp_path, port=port).needs(frozenset()) == ()
 
 

@@ -160,7 +160,7 @@ def test_a_line_at_the_edge_is_kept_whole_if_it_is_not_enormous(folder: Path) ->
 
 async def test_a_fast_writer_loses_no_line_and_a_reader_beside_it_none_either(folder: Path) -> None:
     path = log(folder, 1, size=0)
-    keeper, tail = LogBound(folder, 2, 0, 0), LogTail(path)
+    keeper, tail = LogBound(folder, 2, (0, 0)), LogTail(path)
     read = bytearray()
     most = 0
     with writing(path) as writer:
@@ -263,19 +263,19 @@ async def test_where_no_hole_can_be_punched_the_log_is_left_whole_and_old_ones_s
     real = log_bound._libc()
     monkeypatch.setattr(log_bound, "_libc", Kernel)
     with pytest.raises(EdgeError, match=r"0123abcd-2\.log: its file system knows no holes, so it grows without"):
-        await LogBound(tmp_path, 1, 0, 0).keep(frozenset({"0123abcd-2"}))
+        await LogBound(tmp_path, 1, (0, 0)).keep(frozenset({"0123abcd-2"}))
     assert present.read_bytes() == text
     assert names(tmp_path) == {present.name}
 
 
 async def test_a_folder_that_is_not_there_yet_is_no_fault(tmp_path: Path) -> None:
-    await LogBound(tmp_path / "absent", 1, 1, 1).keep(frozenset())
+    await LogBound(tmp_path / "absent", 1, (1, 1)).keep(frozenset())
 
 
 async def test_a_folder_that_cannot_be_read_is_one(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EdgeError, match="Not a directory"):
-        await LogBound(tmp_path / "file", 1, 1, 1).keep(frozenset())
+        await LogBound(tmp_path / "file", 1, (1, 1)).keep(frozenset())
 
 
 # -- earlier attempts ------------------------------------------------------------------------------
@@ -284,14 +284,14 @@ async def test_a_folder_that_cannot_be_read_is_one(tmp_path: Path) -> None:
 async def test_earlier_attempts_are_kept_by_number_the_oldest_go_first(tmp_path: Path) -> None:
     for number in range(1, 7):
         log(tmp_path, number, age_s=100 - number)
-    await LogBound(tmp_path, 1, 2, 10).keep(frozenset({"0123abcd-6"}))
+    await LogBound(tmp_path, 1, (2, 10)).keep(frozenset({"0123abcd-6"}))
     assert names(tmp_path) == {f"0123abcd-{number}.log" for number in (4, 5, 6)}
 
 
 async def test_earlier_attempts_are_kept_by_the_room_that_they_take(tmp_path: Path) -> None:
     for number in range(1, 6):
         log(tmp_path, number, size=600 * 1024, age_s=100 - number)
-    await LogBound(tmp_path, 1, 100, 2).keep(frozenset({"0123abcd-5"}))
+    await LogBound(tmp_path, 1, (100, 2)).keep(frozenset({"0123abcd-5"}))
     assert names(tmp_path) == {f"0123abcd-{number}.log" for number in (2, 3, 4, 5)}
 
 
@@ -299,7 +299,7 @@ async def test_the_present_attempt_stays_however_old_its_last_line_is_and_so_doe
     log(tmp_path, 1, age_s=10_000)
     log(tmp_path, 2, age_s=50)
     log(tmp_path, 3)
-    await LogBound(tmp_path, 1, 0, 0).keep(frozenset({"0123abcd-1"}))
+    await LogBound(tmp_path, 1, (0, 0)).keep(frozenset({"0123abcd-1"}))
     assert names(tmp_path) == {"0123abcd-1.log", "0123abcd-3.log"}
 
 
@@ -315,7 +315,7 @@ async def test_nothing_is_touched_but_regular_files_named_like_an_attempt(tmp_pa
     os.mkfifo(folder / "0123abcd-9.log")
     log(folder, 2, age_s=9)
     before = {path.name for path in folder.iterdir()}
-    await LogBound(folder, 1, 0, 0).keep(frozenset())
+    await LogBound(folder, 1, (0, 0)).keep(frozenset())
     assert {path.name for path in folder.iterdir()} == before
     assert outside.read_bytes() == (folder / "notes.log").read_bytes() == numbered(60_000)
     assert [each.invocation for each in attempts(folder)] == ["0123abcd-2"]
@@ -335,13 +335,13 @@ async def test_earlier_attempts_are_bounded_too(folder: Path) -> None:
     path = log(folder, 1, age_s=50)
     path.write_bytes(numbered(60_000))
     log(folder, 2)
-    await LogBound(folder, 1, 5, 100).keep(frozenset({"0123abcd-2"}))
+    await LogBound(folder, 1, (5, 100)).keep(frozenset({"0123abcd-2"}))
     assert taken_bytes(path) < MIB + 2 * GRAIN_BYTES
 
 
 async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     log(tmp_path, 1).write_bytes(numbered(60_000))
-    keeper = LogBound(tmp_path, 1, 5, 100)
+    keeper = LogBound(tmp_path, 1, (5, 100))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         await keeper.keep(frozenset())
@@ -362,3 +362,10 @@ def test_the_writer_is_never_kept_waiting_for_one_large_hole(folder: Path, monke
     assert len(punched) > 1
     assert max(punched) == log_bound.PUNCH_BYTES
     assert taken_bytes(path) < MIB + 2 * GRAIN_BYTES
+
+
+async def test_earlier_attempts_are_left_to_whoever_sees_to_them(tmp_path: Path) -> None:
+    for number in range(1, 5):
+        (tmp_path / f"0123abcd-{number}.log").write_text("x\n")
+    await LogBound(tmp_path, 1, None).keep(frozenset())
+    assert len(os.listdir(tmp_path)) == 4

@@ -81,6 +81,8 @@ def handler(options: argparse.Namespace, loaded: threading.Event) -> type[BaseHT
             if options.garbage:
                 self.wfile.write(b"220 mail.example ESMTP\r\n")
                 return
+            if self.path == "/stream":
+                self.drip(b"HTTP/1.1 200 OK\r\n\r\n")
             if options.drip_headers:
                 self.drip(b"HTTP/1.1 200 OK\r\nX-Slow: ")
             body = options.body.encode() if loaded.is_set() else b"loading model"
@@ -150,6 +152,8 @@ def main() -> None:
     for text in options.texts:
         print(text, flush=True)
     loaded = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: loaded.clear())  # it answers 503 from then on
+    signal.signal(signal.SIGUSR2, lambda *_: loaded.set())  # ... and well again
     threading.Timer(options.load_s, loaded.set).start()
     if options.port is not None:
         threading.Thread(target=serve, args=(options, loaded), daemon=True).start()

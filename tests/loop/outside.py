@@ -44,6 +44,9 @@ class World:
         self.leaves: list[Process] = []  # processes that outlive the first one
         self.cpu_s = 0.0
         self._tell: Callable[[str, Exit], None] = lambda invocation, how: None
+        self._tell_started: Callable[[], None] = lambda: None
+        self.ordered = True  # what runs was started by the agent
+        self.evidence: dict[str, Exit] = {}  # of ends that nobody watched
         self._pids = 100
 
     # -- ports.Server
@@ -55,7 +58,7 @@ class World:
         assert not self.processes, "a second tree"
         self._pids += 1
         main = Process(self._pids, self._pids * 10)
-        self.processes, self.invocation, self.written = [main], invocation, b""
+        self.processes, self.invocation, self.written, self.ordered = [main], invocation, b"", True
         self.launched.append(invocation)
         return main
 
@@ -72,10 +75,23 @@ class World:
         if self.blind:
             raise EdgeError("processes", "look", "no /proc")
         main = self.processes[0] if self.processes and self.invocation else None
-        return Tree(main, tuple(self.processes), (), (), self.invocation, Life(cpu_s=self.cpu_s))
+        return Tree(main, tuple(self.processes), (), (), self.invocation, Life(cpu_s=self.cpu_s), self.ordered)
 
     def on_exit(self, tell: Callable[[str, Exit], None]) -> None:
         self._tell = tell
+
+    def on_started(self, tell: Callable[[], None]) -> None:
+        self._tell_started = tell
+
+    def last_exit(self, invocation: str) -> Exit | None:
+        return self.evidence.get(invocation)
+
+    def start_outside(self, invocation: str) -> None:
+        """Somebody else starts it."""
+        self._pids += 1
+        self.processes = [Process(self._pids, self._pids * 10), *self.leaves]
+        self.invocation, self.ordered, self.written = invocation, False, b""
+        self._tell_started()
 
     def end(self, how: Exit, *, leave_nothing: bool = False) -> None:
         """The first process ends now."""
@@ -214,6 +230,8 @@ class Bench:
         self.policies: dict[str, Policy] = {}  # where a server has another
         self.board = Board()
         self.run = 0
+        self.ends_servers = True
+        self.shutting_down = False
 
     @property
     def world(self) -> World:
@@ -233,6 +251,8 @@ class Bench:
             board=self.board,
             run=f"run{self.run}",
             about=({}, {}),
+            ends_servers=self.ends_servers,
+            shutting_down=lambda: self.shutting_down,
         )
         task = asyncio.get_running_loop().create_task(self.loop.run(closing))
         try:

@@ -37,7 +37,7 @@ async def test_a_death_shows_cause_exit_and_tail_and_the_server_is_launched_agai
     shown = document(bench)
     assert shown["stage"] == "stopping"
     assert shown["cause"]
-    assert shown["exit"] == {"code": None, "signal": 9, "oom": None, "asked": False}
+    assert shown["exit"] == {"code": None, "signal": 9, "oom": None, "asked": False, "stopped": False}
     assert "serving" in shown["tail"]  # type: ignore[operator]
     await bench.until("backing-off")
     await bench.until_launched(2)

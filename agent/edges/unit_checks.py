@@ -1,0 +1,101 @@
+"""The preconditions of a launch as a unit, looked at with the eyes of the server's own user: its files may be private.
+
+The look itself is made by `gpuagent-check@NAME.service`, which the helper starts; here its record is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.core.model import Cause, Need, Retry
+from agent.edges import port_check
+from agent.edges.bounded import BoundedThread
+from agent.edges.owners import Owner
+from agent.edges.privileged import Privileged
+from agent.edges.unit_records import FOLDER
+from agent.errors import EdgeError
+
+EDGE = "checks"
+LIMIT_S = 5.0
+"""Of the whole look: a tenth of a second in health. A network mount that takes longer is as good as frozen."""
+POLL_S = 0.01
+OTHER_DEFINITION = "digest_differs"
+
+
+class UnitChecks:
+    """Implements `agent.ports.Checks` for `gpuagent-server@NAME.service`.
+
+    `digest` is that of the definition in force. `owner` tells whose a listener on `host`:`port` is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        digest: str,
+        helper: Privileged,
+        host: str,
+        port: int,
+        owner: Owner,
+        records: Path = FOLDER,
+    ) -> None:
+        self._name = name
+        self._digest = digest
+        self._helper = helper
+        self._host = host
+        self._port = port
+        self._owner = owner
+        self._record = records / f"{name}.check.json"
+        self._thread = BoundedThread(EDGE)
+
+    async def needs(self, ours: frozenset[int]) -> tuple[Need, ...]:
+        """See `agent.ports.Checks`. EdgeError: the helper does not answer, or the look takes longer than 5 s."""
+        needs = await self._of_files()
+        taken = await self._thread.run(
+            "look at the port", LIMIT_S, lambda _: port_check.port(self._host, self._port, ours, self._owner)
+        )
+        return needs if taken is None else (*needs, taken)
+
+    async def _of_files(self) -> tuple[Need, ...]:
+        began = time.clock_gettime(time.CLOCK_BOOTTIME)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await self._helper.check(self._name, self._digest)
+                while (record := self._read(began)) is None:  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError as error:
+            why = f"gpuagent-check@{self._name}.service has not answered within {LIMIT_S:g} s: is its storage frozen?"
+            raise EdgeError(EDGE, "look at the preconditions", why) from error
+        except EdgeError as error:
+            if error.slug != OTHER_DEFINITION:
+                raise
+            return (_other_definition(self._name),)
+        return tuple(_need(each) for each in record["needs"])
+
+    def _read(self, began: float) -> Mapping[str, Any] | None:
+        """The record of a look that began since; None: there is none yet."""
+        try:
+            record = json.loads(self._record.read_bytes())
+        except (OSError, ValueError):
+            return None
+        fits = isinstance(record, dict) and record.get("at", 0.0) >= began and record.get("digest") == self._digest
+        return record if fits else None
+
+
+def _need(said: Mapping[str, Any]) -> Need:
+    cause = Cause(slug=said["slug"], text=said["text"], remedy=said["remedy"], retry=Retry.NO)
+    return Need(name=said["name"], cause=cause, heals=said["heals"])
+
+
+def _other_definition(name: str) -> Need:
+    cause = Cause(
+        slug=OTHER_DEFINITION,
+        text=f"The definition of {name} in /etc/gpuagent/gpuagent.toml is not the one that the agent has read",
+        remedy="Take it over with: gpuagent reload",
+        retry=Retry.NO,
+    )
+    return Need(name="definition", cause=cause, heals=True)

@@ -1,0 +1,65 @@
+"""Which processes are a unit's: those in its control group, whatever they have done to themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.core.model import Life
+from agent.edges import processes
+from agent.edges.cgroup import Cgroup
+from agent.edges.processes import Stat
+from agent.edges.server_tree import COMPILERS
+from agent.edges.unit_records import Launched, UnitRecords
+
+LAUNCHER = (b"-I", b"-m", b"agent.privileged.launch", b"run")
+"""The arguments of what becomes the server by an exec, which keeps its pid and start time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One search. Zombies are not in it."""
+
+    members: tuple[Stat, ...]
+    unkillable: tuple[int, ...]
+    ending: tuple[int, ...]  # dead, and being taken apart by the kernel
+    launched: Launched | None  # the last launch
+    lives: bool  # whether the first process of that launch is among them
+    starting: bool  # a start is under way whose launch is not written down yet
+    life: Life
+
+
+def find(group: Cgroup, records: UnitRecords) -> Found:
+    """Search once. Blocks for some milliseconds. OSError: the group cannot be read."""
+    pids = group.pids()
+    launched = records.launched()  # after the group: of a process seen there, what was written before its exec is seen
+    everyone = [one for one in map(processes.stat, pids) if one is not None]
+    members = tuple(one for one in everyone if not one.gone)
+    lives = launched is not None and launched.main in {one.process for one in members}
+    return Found(
+        members=members,
+        unkillable=tuple(one.pid for one in members if processes.stuck(one)),
+        ending=tuple(one.pid for one in members if processes.ending(one)),
+        launched=launched,
+        lives=lives,
+        starting=not lives and any(is_launcher(one.pid) for one in members),
+        life=_life(group, members),
+    )
+
+
+def is_launcher(pid: int) -> bool:
+    """Whether it has still to become the server."""
+    return processes.command_of(pid)[1 : 1 + len(LAUNCHER)] == LAUNCHER
+
+
+def _life(group: Cgroup, members: tuple[Stat, ...]) -> Life:
+    """The group's own counts where it has them: they know those who came and went between two looks."""
+    counts = group.counts()
+    ticks = sum(one.cpu_ticks for one in members)
+    resident = sum(one.resident_pages for one in members) * processes.PAGE_BYTES
+    return Life(
+        cpu_s=counts.cpu_s if counts.cpu_s is not None else ticks / processes.TICKS_PER_S,
+        read_bytes=counts.read_bytes or 0,
+        faults=sum(one.faults for one in members),
+        memory_mib=(resident if counts.memory_bytes is None else counts.memory_bytes) >> 20,
+        compilers=sum(one.comm in COMPILERS for one in members),
+    )

@@ -1,0 +1,229 @@
+"""The privileged helper: a few closed verbs over a unix socket, one request at a time, each judged by the root-owned
+configuration alone. Started by systemd when somebody connects; ends when nobody does.
+
+SOCK_SEQPACKET: a request is one packet, a JSON object of at most 4096 bytes; so is its reply.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.launch_spec import digest
+from agent.privileged import policy, records
+from agent.privileged.logs import INVOCATION
+from agent.privileged.policy import NAME, PolicyError
+from agent.privileged.units import SystemdError, Units
+
+CORE = "gpuagent"
+REQUEST_BYTES = 4096
+IDLE_S = 60.0
+CALLERS = 32  # connections at once
+BURST, PER_S = 600.0, 20.0  # requests: far more than an agent makes, far fewer than would keep root busy
+LISTEN_FD = 3  # systemd's first one
+QUIET = ("ping", "check")  # change nothing, and are asked once a second
+UCRED = struct.Struct("3i")  # pid, uid, gid
+
+Request = Mapping[str, Any]
+Reply = dict[str, Any]
+
+
+class RefusalError(Exception):
+    """Why a request is not carried out."""
+
+    def __init__(self, slug: str, why: str, **more: object) -> None:
+        super().__init__(why)
+        self.reply: Reply = {"ok": False, "slug": slug, "why": why, **more}
+
+
+class Verbs:
+    """What may be asked."""
+
+    def __init__(self, units: Units, config: Path = policy.CONFIG, folder: Path = records.FOLDER) -> None:
+        self._units = units
+        self._config = config
+        self._folder = folder
+        self._verbs: Mapping[str, tuple[frozenset[str], Callable[[Request], None]]] = {
+            "ping": (frozenset(), lambda _: None),
+            "start": (frozenset({"name", "digest", "invocation"}), self._start),
+            "terminate": (frozenset({"name", "whole"}), self._terminate),
+            "kill": (frozenset({"name"}), self._kill),
+            "check": (frozenset({"name", "digest"}), self._check),
+        }
+
+    def answer(self, packet: bytes) -> tuple[Reply, str]:
+        """The reply, and what was asked, for the audit. Nothing that is asked raises."""
+        asked = "?"
+        try:
+            request = _parsed(packet)
+            asked = f"{request.get('verb')!s:.20} {request.get('name', '')!s:.40}".strip()
+            self._carry_out(request)
+        except RefusalError as error:
+            return error.reply, asked
+        except PolicyError as error:
+            return {"ok": False, "slug": error.slug, "why": str(error)}, asked
+        except SystemdError as error:
+            return {"ok": False, "slug": "systemd_failed", "why": str(error)}, asked
+        except OSError as error:
+            return {"ok": False, "slug": "systemd_failed", "why": f"{error.filename or ''}: {error.strerror}"}, asked
+        return {"ok": True}, asked
+
+    def _carry_out(self, request: Request) -> None:
+        verb = request.get("verb")
+        if not isinstance(verb, str) or verb not in self._verbs:
+            raise RefusalError("bad_request", f"no such verb: {verb!s:.40}")
+        keys, act = self._verbs[verb]
+        if request.keys() - {"verb"} != keys:
+            raise RefusalError("bad_request", f"{verb} takes {sorted(keys)}")
+        if "whole" in keys and not isinstance(request["whole"], bool):
+            raise RefusalError("bad_request", "whole is true or false")
+        if not all(isinstance(request[key], str) for key in keys - {"whole"}):
+            raise RefusalError("bad_request", "name, digest and invocation are texts")
+        if "name" in keys and not NAME.fullmatch(request["name"]):
+            raise RefusalError("no_such_server", "that is no server's name")
+        act(request)
+
+    def _allowed(self, request: Request) -> str:
+        """The server's name, if the configuration has it and, where a digest is given, has it as the agent has."""
+        name: str = request["name"]
+        of = digest(policy.load(self._config).spec(name))
+        if request.get("digest", of) != of:
+            why = f"the definition of {name} in {self._config} is another one; run: gpuagent reload"
+            raise RefusalError("digest_differs", why)
+        return name
+
+    def _start(self, request: Request) -> None:
+        name, invocation = self._allowed(request), request["invocation"]
+        if not INVOCATION.fullmatch(invocation):
+            raise RefusalError("bad_request", "that is no invocation")
+        if pids := self._units.pids(name):
+            state = self._units.state(name)
+            if state in ("active", "activating", "reloading"):
+                raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids)
+            if state != "deactivating":  # else systemd ends them, and begins our start after that
+                why = f"left-over processes in its control group: pid {', '.join(map(str, pids[:10]))}"
+                raise RefusalError("left_overs", why, pids=pids)
+        order = {"invocation": invocation, "digest": request["digest"], "at": time.time()}
+        records.write(name, "order", order, 0o600, self._folder)
+        self._units.start(name)
+
+    def _terminate(self, request: Request) -> None:
+        """SIGTERM. What systemd ends itself is left to it: its own last process writes how the end came about."""
+        name = self._allowed(request)
+        if not request["whole"]:
+            launch = records.read(name, "launch", self._folder) or {}
+            self._units.signal(name, tuple(pid for pid in [launch.get("pid")] if isinstance(pid, int)), signal.SIGTERM)
+        elif (pids := self._units.pids(name)) and self._units.state(name) != "deactivating":
+            self._units.signal(name, pids, signal.SIGTERM)
+
+    def _kill(self, request: Request) -> None:
+        self._units.kill(self._allowed(request))
+
+    def _check(self, request: Request) -> None:
+        self._units.check(self._allowed(request))
+
+
+def _parsed(packet: bytes) -> Request:
+    if len(packet) > REQUEST_BYTES:
+        raise RefusalError("bad_request", f"a request has at most {REQUEST_BYTES} bytes")
+    try:
+        request = json.loads(packet)
+    except (ValueError, RecursionError) as error:
+        raise RefusalError("bad_request", "a request is a JSON object") from error
+    if not isinstance(request, dict):
+        raise RefusalError("bad_request", "a request is a JSON object")
+    return request
+
+
+class Bucket:
+    """How many requests there may be: `burst` at once, `per_s` in the long run."""
+
+    def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
+        self._burst, self._per_s = burst, per_s
+        self._left, self._at = burst, time.monotonic()
+
+    def take(self) -> bool:
+        """False: too many."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+def serve(listener: socket.socket, verbs: Verbs, uids: frozenset[int], idle_s: float = IDLE_S) -> None:
+    """Answer until nobody has asked for `idle_s`. `uids`: who may ask; others are shown the door."""
+    bucket = Bucket()
+    with selectors.DefaultSelector() as selector:
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ)
+        while ready := selector.select(idle_s):  # the callers that are left end with the process
+            for key, _ in ready:
+                if key.fileobj is listener:
+                    _accept(listener, selector, uids)
+                else:
+                    _converse(key.fileobj, selector, verbs, bucket)  # type: ignore[arg-type]  # all others are sockets
+
+
+def _accept(listener: socket.socket, selector: selectors.BaseSelector, uids: frozenset[int]) -> None:
+    try:
+        caller, _ = listener.accept()
+    except OSError:  # gone already
+        return
+    _, uid, _ = UCRED.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
+    if uid not in uids or len(selector.get_map()) > CALLERS:
+        audit(uid, "connect", "refused")
+        caller.close()
+        return
+    caller.setblocking(False)
+    selector.register(caller, selectors.EVENT_READ, uid)
+
+
+def _converse(caller: socket.socket, selector: selectors.BaseSelector, verbs: Verbs, bucket: Bucket) -> None:
+    """One request, one reply. A caller that does not take its reply loses it."""
+    uid = selector.get_key(caller).data
+    try:
+        packet = caller.recv(REQUEST_BYTES + 1)
+        if packet:
+            if bucket.take():
+                reply, asked = verbs.answer(packet)
+            else:
+                reply, asked = {"ok": False, "slug": "too_many", "why": "too many requests; wait a second"}, "?"
+            if not (reply["ok"] and asked.startswith(QUIET)):
+                audit(uid, asked, "done" if reply["ok"] else f"{reply['slug']}: {reply['why']}")
+            caller.send(json.dumps(reply).encode())
+            return
+    except OSError:
+        pass
+    selector.unregister(caller)
+    caller.close()
+
+
+def audit(uid: int, asked: str, result: str) -> None:
+    """One line for the journal: who, what, with what result. Nothing that was sent can pass for a line of its own."""
+    line = f"uid={uid} asked={asked!r} result={result!r}"
+    print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """As gpuagent-helper.service, with its socket from systemd."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        sys.exit("gpuagent-helper: systemd starts it, with its socket: systemctl start gpuagent-helper.socket")
+    listener = socket.socket(fileno=LISTEN_FD)
+    serve(listener, Verbs(Units()), frozenset({0, pwd.getpwnam(CORE).pw_uid}))
+
+
+if __name__ == "__main__":
+    main()

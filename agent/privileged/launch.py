@@ -1,0 +1,183 @@
+"""Becomes the server: `python -I -m agent.privileged.launch VERB NAME`, started by the units as root.
+
+run: opens the log, becomes the server's user, and executes the server in its place: the process stays the same.
+stopping, ended: write down how a unit came to its end. check: looks at the preconditions, with the user's own eyes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from agent.environment_file import read_environment_file
+from agent.errors import ConfigError
+from agent.launch_spec import LaunchSpec, digest, variables
+from agent.privileged import become, logs, policy, records
+from agent.privileged.policy import NAME, PolicyError
+
+FAILED = 78  # EX_CONFIG
+SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NOT_EXECUTABLE = (PermissionError, IsADirectoryError)
+KEPT_FDS = 3
+
+
+class LaunchError(Exception):
+    """The server cannot be launched; `slug` as the catalogue of causes has it."""
+
+    def __init__(self, slug: str, text: str) -> None:
+        super().__init__(text)
+        self.slug = slug
+
+
+def run(name: str) -> NoReturn:
+    """Become the server, or end with 78 and a last line that says why."""
+    order = records.take(name, "order")
+    unit_invocation = os.environ.get("INVOCATION_ID", "")
+    invocation = order["invocation"] if order else f"{unit_invocation[:8]}-0"  # an administrator's own start
+    try:
+        logs.take_over(name, invocation)
+    except OSError as error:
+        fail(LaunchError("log_unwritable", f"{logs.FOLDER / name}: {error.strerror or error}"))
+    try:
+        found = policy.load()
+        spec = found.spec(name)
+        if order is not None and order["digest"] != digest(spec):
+            raise LaunchError("launch_failed", "the definition has changed since the agent read it: gpuagent reload")
+        logs.forget(name, invocation, found.table(name).get("log", {}))
+        user = become.user_of(spec.user)
+        environment = variables(spec, base_environment(user), secrets(spec))
+        tell(name, invocation, unit_invocation, digest(spec), ordered=order is not None)
+        become.become(user)
+        execute(spec, environment)
+    except PolicyError as error:
+        fail(LaunchError("launch_failed", str(error)))
+    except become.UnknownUserError as error:
+        fail(LaunchError("launch_failed", str(error)))
+    except LaunchError as error:
+        fail(error)
+    except OSError as error:
+        fail(LaunchError("launch_failed", str(error)))
+
+
+def fail(error: LaunchError) -> NoReturn:
+    """The last line of the log; of the journal, where there is no log."""
+    text = " ".join(str(error).split())
+    os.write(2, f"gpuagent-launch: {error.slug}: {text}\n".encode())
+    sys.exit(FAILED)
+
+
+def base_environment(user: become.User) -> dict[str, str]:
+    """What every server has: nothing of ours and nothing of systemd's."""
+    return {
+        "PATH": SEARCH,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+        "HOME": user.home,
+        "USER": user.name,
+        "LOGNAME": user.name,
+        "SHELL": "/bin/sh",
+    }
+
+
+def secrets(spec: LaunchSpec) -> Mapping[str, str]:
+    """Of environment_file, which root alone need be able to read."""
+    if spec.environment_file is None:
+        return {}
+    try:
+        return read_environment_file(Path(spec.environment_file))
+    except ConfigError as error:
+        raise LaunchError("bad_env", "; ".join(error.faults)) from error
+
+
+def tell(name: str, invocation: str, unit_invocation: str, of: str, *, ordered: bool) -> None:
+    """Write down which process the server is, for the agent to find."""
+    record = {
+        "invocation": invocation,
+        "unit_invocation": unit_invocation,
+        "pid": os.getpid(),
+        "started": started(),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "digest": of,
+        "ordered": ordered,
+        "at": time.time(),
+    }
+    records.write(name, "launch", record)
+
+
+def started() -> int:
+    """When this process began, in clock ticks since boot: the 22nd field, behind a name that may hold anything."""
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def execute(spec: LaunchSpec, environment: Mapping[str, str]) -> NoReturn:
+    """As the server's user already."""
+    try:
+        os.chdir(spec.working_dir or "/")
+    except OSError as error:
+        raise LaunchError("launch_failed", f"working folder {spec.working_dir}: {error.strerror}") from error
+    os.closerange(KEPT_FDS, os.sysconf("SC_OPEN_MAX"))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python's own doing, which an exec would hand on
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    program = spec.command[0]
+    try:
+        os.execvpe(program, list(spec.command), dict(environment))  # noqa: S606 - the operator's own words, no shell
+    except FileNotFoundError as error:
+        raise LaunchError(*_missing(program)) from error
+    except NOT_EXECUTABLE as error:
+        raise LaunchError("exec_not_executable", f"{program}: {error.strerror}") from error
+    except OSError as error:
+        raise LaunchError("exec_not_executable", f"{program}: {error.strerror or error}") from error
+
+
+def _missing(program: str) -> tuple[str, str]:
+    if "/" in program and os.path.isfile(program):
+        return "exec_not_executable", f"{program}: the interpreter that it names does not exist"
+    return "exec_missing", f"{program}: not found"
+
+
+def stopping(name: str) -> None:
+    """ExecStop=: systemd sets $MAINPID only if the first process lives, so that somebody has asked for the end."""
+    asked = bool(os.environ.get("MAINPID"))
+    records.write(name, "stopping", {"unit_invocation": os.environ.get("INVOCATION_ID", ""), "asked": asked}, 0o600)
+
+
+def ended(name: str) -> None:
+    """ExecStopPost=: systemd forgets a unit that ended well, code and all; this record stays."""
+    unit_invocation = os.environ.get("INVOCATION_ID", "")
+    launch, before = records.read(name, "launch"), records.take(name, "stopping")
+    record = {
+        "invocation": launch["invocation"] if launch and launch["unit_invocation"] == unit_invocation else "",
+        "unit_invocation": unit_invocation,
+        "asked": bool(before and before["unit_invocation"] == unit_invocation and before["asked"]),
+        "result": os.environ.get("SERVICE_RESULT", ""),
+        "code": os.environ.get("EXIT_CODE", ""),
+        "status": os.environ.get("EXIT_STATUS", ""),
+        "at": time.time(),
+    }
+    records.write(name, "exit", record)
+
+
+def check(name: str) -> None:
+    """Write down which preconditions are not met."""
+    from agent.privileged import checking  # only here: it knows the families, and a launch must be quick
+
+    records.write(name, "check", checking.checked(name))
+
+
+VERBS = {"run": run, "stopping": stopping, "ended": ended, "check": check}
+
+
+def main(arguments: list[str]) -> None:
+    """Exit codes: 0; 2: wrong words; 78: the server cannot be launched."""
+    if len(arguments) != 2 or arguments[0] not in VERBS or not NAME.fullmatch(arguments[1]):
+        sys.exit(f"usage: launch {'|'.join(VERBS)} NAME")
+    VERBS[arguments[0]](arguments[1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,119 @@
+#!/bin/sh
+# Installs gpuagent on this host, or puts a newer one in its place; `install.sh --remove` takes it away. As root.
+#
+#   PYTHON=python3.13 install.sh     with another Python (3.11 or later)
+#   PURGE=1 install.sh --remove      with its configuration, history, logs and users
+#
+# Each version has a folder of its own below /opt/gpuagent, and one link says which counts: a run that fails leaves
+# what was there in force. Servers that run go on; only the agent itself is started anew.
+set -eu
+cd "$(dirname "$0")/.."
+
+home=/opt/gpuagent
+units=/etc/systemd/system
+config=/etc/gpuagent/gpuagent.toml
+completion=/usr/share/bash-completion/completions/gpuagent
+python=${PYTHON:-python3}
+
+say() { printf 'gpuagent: %s\n' "$*"; }
+die() { say "$*" >&2; exit 1; }
+
+[ "$(id -u)" = 0 ] || die 'run this as root'
+command -v systemctl >/dev/null && [ -d /run/systemd/system ] || die 'this host is not run by systemd; try `make demo`'
+
+our_units() { ls systemd | grep '^gpuagent.*\.\(service\|socket\|slice\)$'; }
+
+running_servers() {
+  systemctl list-units --plain --no-legend --state=active,activating,deactivating 'gpuagent-server@*' | cut -d' ' -f1
+}
+
+new_venv() {
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "needs Python 3.11 or later; $python is older"
+  new=$home/version-$(date +%Y%m%d-%H%M%S)-$$
+  mkdir -p $home
+  trap 'rm -rf "$new"' EXIT
+  say "installing into $new"
+  "$python" -m venv "$new" || die "$python has no venv; on Debian: apt-get install python3-venv"
+  "$new/bin/python" -m pip install --quiet --require-hashes -r requirements-install.lock
+  # From a copy: a clone may be read only, and must stay as it is.
+  source=$new/source
+  mkdir "$source"
+  cp -R agent pyproject.toml README.md "$source"
+  "$new/bin/python" -m pip install --quiet --no-deps --no-build-isolation "$source"
+  rm -rf "$source"
+  mkdir -p "$new/share"
+  cp -R README.md config "$new/share"
+  "$new/bin/gpuagent" --version
+}
+
+take_into_use() {
+  old=$(readlink $home/venv || true)
+  ln -sfn "$new" $home/venv.new
+  mv -T $home/venv.new $home/venv
+  trap - EXIT
+  ln -sf $home/venv/bin/gpuagent /usr/local/bin/gpuagent
+  ln -sfn $home/venv/share $home/share
+  for each in $home/version-*; do
+    [ "$each" = "$new" ] || [ "$each" = "$old" ] || rm -rf "$each" # the last one stays: what runs may still import
+  done
+}
+
+lay_out() {
+  install -D -m 644 systemd/sysusers.d/gpuagent.conf /usr/lib/sysusers.d/gpuagent.conf
+  install -D -m 644 systemd/tmpfiles.d/gpuagent.conf /usr/lib/tmpfiles.d/gpuagent.conf
+  systemd-sysusers gpuagent.conf
+  systemd-tmpfiles --create gpuagent.conf
+  mkdir -p /etc/gpuagent
+  if [ -e $config ]; then
+    say "$config stays as it is"
+  else
+    install -m 644 config/gpuagent.toml $config
+    say "wrote $config: define a server in it"
+  fi
+  for each in $(our_units); do install -m 644 "systemd/$each" $units/; done
+  mkdir -p "${completion%/*}"
+  _GPUAGENT_COMPLETE=bash_source $home/venv/bin/gpuagent >$completion 2>/dev/null || rm -f $completion
+  systemctl daemon-reload
+}
+
+install_it() {
+  new_venv
+  take_into_use
+  lay_out
+  systemctl enable --quiet gpuagent-helper.socket
+  systemctl stop gpuagent-helper.service # the next request starts the new one
+  systemctl start gpuagent-helper.socket
+  if systemctl --quiet is-active gpuagent; then
+    systemctl restart gpuagent
+    say "the agent runs anew; servers that run were left alone: $(running_servers | tr '\n' ' ')"
+  else
+    say "installed. Check the configuration, then: gpuagent check-config && systemctl enable --now gpuagent"
+  fi
+}
+
+remove_it() {
+  servers=$(running_servers)
+  [ -z "$servers" ] || die "servers run; stop them first: gpuagent stop NAME ($servers)"
+  systemctl disable --now --quiet gpuagent gpuagent-helper.socket gpuagent-helper.service 2>/dev/null || true
+  systemctl stop 'gpuagent-ready@*' 'gpuagent-check@*' gpuagent.slice 2>/dev/null || true
+  for each in $(our_units); do rm -f "$units/$each"; done
+  find $units -lname '*/gpuagent*' -delete
+  systemctl daemon-reload
+  systemctl reset-failed 'gpuagent*' 2>/dev/null || true
+  rm -rf $home /run/gpuagent-server /run/gpuagent /run/gpuagent-helper.sock
+  rm -f /usr/local/bin/gpuagent $completion /usr/lib/sysusers.d/gpuagent.conf /usr/lib/tmpfiles.d/gpuagent.conf
+  if [ "${PURGE:-}" = 1 ]; then
+    rm -rf /etc/gpuagent /var/lib/gpuagent /var/log/gpuagent /var/lib/gpuagent-llm
+    for each in gpuagent gpuagent-llm; do userdel "$each" 2>/dev/null || true; done
+    for each in gpuagent-admin gpuagent gpuagent-llm; do groupdel "$each" 2>/dev/null || true; done
+    say 'removed, with its configuration, history, logs and users'
+  else
+    say 'removed; kept: /etc/gpuagent, /var/lib/gpuagent, /var/log/gpuagent, the users. PURGE=1 removes them, too'
+  fi
+}
+
+case ${1:-} in
+  '') install_it ;;
+  --remove) remove_it ;;
+  *) die "usage: $0 [--remove]" ;;
+esac

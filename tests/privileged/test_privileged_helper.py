@@ -1,0 +1,215 @@
+"""A real helper process on a real socket; systemctl is a script, the control groups are folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.privileged.privileged_house import DEADLINE_S, HelperProcess, exchange, running
+
+
+def test_start_leaves_an_order_for_the_launch_and_starts_the_unit(helper: HelperProcess) -> None:
+    assert helper.start() == {"ok": True}
+    assert helper.calls() == ["--no-ask-password start gpuagent-server@demo.service"]
+    order = helper.folder / "records" / "demo.order.json"
+    assert json.loads(order.read_text())["invocation"] == "0123abcd-1"
+    assert order.stat().st_mode & 0o777 == 0o600
+
+
+def test_check_starts_the_looks_unit_without_waiting(helper: HelperProcess) -> None:
+    of = json.loads(_order(helper))["digest"]
+    assert helper.ask(verb="check", name="demo", digest=of) == {"ok": True}
+    assert helper.calls()[-1] == "--no-ask-password start --no-block gpuagent-check@demo.service"
+
+
+def _order(helper: HelperProcess) -> str:
+    helper.start()
+    return (helper.folder / "records" / "demo.order.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("request_", "slug"),
+    [
+        ({"verb": "start", "name": "demo", "digest": "0" * 16, "invocation": "0123abcd-1"}, "digest_differs"),
+        ({"verb": "check", "name": "demo", "digest": ""}, "digest_differs"),
+        ({"verb": "start", "name": "demo", "digest": "0" * 16}, "bad_request"),
+        ({"verb": "start", "name": "demo", "digest": 1, "invocation": "0123abcd-1"}, "bad_request"),
+        ({"verb": "kill", "name": "other"}, "no_such_server"),
+        ({"verb": "kill", "name": "base"}, "no_such_server"),
+        ({"verb": "kill", "name": "../x"}, "no_such_server"),
+        ({"verb": "kill", "name": "--help"}, "no_such_server"),
+        ({"verb": "kill", "name": "demo", "signal": 9}, "bad_request"),
+        ({"verb": "terminate", "name": "demo", "whole": 1}, "bad_request"),
+        ({"verb": "exec", "name": "demo"}, "bad_request"),
+        ({"verb": ["start"]}, "bad_request"),
+        ({}, "bad_request"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_and_nothing_is_called(
+    helper: HelperProcess, request_: dict[str, Any], slug: str
+) -> None:
+    reply = helper.ask(**request_)
+    assert (reply["ok"], reply["slug"]) == (False, slug)
+    assert helper.calls() == []
+
+
+@pytest.mark.parametrize("invocation", ["../../etc/x", "", "0123abcd-1\n", "x" * 100])
+def test_an_invocation_that_could_be_a_path_is_refused(helper: HelperProcess, invocation: str) -> None:
+    assert helper.start(invocation=invocation)["slug"] == "bad_request"
+    assert list((helper.folder / "records").iterdir()) == []
+
+
+def test_the_configuration_is_read_anew_for_each_request(helper: HelperProcess) -> None:
+    assert helper.start()["ok"]
+    (helper.folder / "gpuagent.toml").chmod(0o666)
+    reply = helper.ask(verb="kill", name="demo")
+    assert reply["slug"] == "policy_unreadable"
+    assert "chmod go-w" in reply["why"]
+
+
+def test_left_overs_refuse_a_start_and_are_named(helper: HelperProcess) -> None:
+    helper.occupy(4242)
+    reply = helper.start()
+    assert (reply["slug"], reply["pids"]) == ("left_overs", [4242])
+    assert "4242" in reply["why"]
+
+
+def test_a_server_that_runs_refuses_a_start(helper: HelperProcess) -> None:
+    helper.occupy(4242)
+    (helper.folder / "state").write_text("active\n")
+    assert helper.start()["slug"] == "already_runs"
+
+
+def test_a_failure_of_systemctl_is_told_in_its_own_words(helper: HelperProcess) -> None:
+    (helper.folder / "broken").touch()
+    reply = helper.start()
+    assert (reply["slug"], reply["why"]) == ("systemd_failed", "no such unit")
+
+
+def test_systemctl_gets_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD_CANARY", "hf_secret")
+    with running(tmp_path) as helper:
+        helper.start()
+        assert "hf_secret" not in (tmp_path / "systemctl-environment").read_text()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_terminate_reaches_only_what_is_in_the_servers_group(helper: HelperProcess, whole: bool) -> None:
+    ours, theirs = (subprocess.Popen(["/bin/sleep", "60"]) for _ in range(2))
+    try:
+        helper.occupy(ours.pid)
+        record = helper.folder / "records" / "demo.launch.json"
+        record.write_text(json.dumps({"pid": theirs.pid}))
+        assert helper.ask(verb="terminate", name="demo", whole=False) == {"ok": True}
+        record.write_text(json.dumps({"pid": ours.pid}))
+        assert helper.ask(verb="terminate", name="demo", whole=whole) == {"ok": True}
+        assert ours.wait(DEADLINE_S) == -signal.SIGTERM
+        assert theirs.poll() is None
+    finally:
+        for each in (ours, theirs):
+            each.kill()
+            each.wait(DEADLINE_S)
+
+
+def test_kill_uses_the_kernels_own_way(helper: HelperProcess) -> None:
+    helper.occupy()
+    (helper.group / "cgroup.kill").touch()
+    assert helper.ask(verb="kill", name="demo") == {"ok": True}
+    assert (helper.group / "cgroup.kill").read_text() == "1"
+
+
+def test_another_user_is_shown_the_door_and_logged(tmp_path: Path) -> None:
+    with running(tmp_path, uid=12345) as helper, helper.connect() as caller:
+        assert caller.recv(100) == b""
+        assert "uid=0 asked='connect' result='refused'" in (tmp_path / "audit").read_text()
+
+
+def test_each_verb_leaves_one_line_and_no_line_can_be_forged(helper: HelperProcess) -> None:
+    helper.start()
+    helper.ask(verb="kill", name="demo\nuid=0 asked='start demo'\x1b[2J\u2028")
+    lines = (helper.folder / "audit").read_text().splitlines()
+    assert len(lines) == 2
+    assert lines[0] == "uid=0 asked='start demo' result='done'"
+    assert lines[1].startswith('uid=0 asked="kill demo\\nuid=0')
+
+
+def test_no_value_of_the_environment_is_in_a_reply_a_record_or_the_audit(helper: HelperProcess) -> None:
+    secret = "hf_canary_5151"
+    with (helper.folder / "gpuagent.toml").open("a") as config:
+        config.write(f'[servers.demo.environment]\nHF_TOKEN = "{secret}"\n')
+    replies = [helper.start(), helper.start(digest="0" * 16)]
+    assert [reply["ok"] for reply in replies] == [True, False]
+    written = [path.read_text() for path in (helper.folder / "records").iterdir()]
+    audit, calls = (helper.folder / "audit").read_text(), (helper.folder / "calls").read_text()
+    assert secret not in "".join((*map(str, replies), *written, audit, calls))
+
+
+def test_300_quick_requests_are_all_answered_and_a_flood_is_refused(helper: HelperProcess) -> None:
+    ping = b'{"verb": "ping"}'
+    for _ in range(300):
+        with helper.connect() as caller:
+            assert exchange(caller, ping) == {"ok": True}
+    with helper.connect() as caller:
+        slugs = {exchange(caller, ping).get("slug") for _ in range(3000)}
+    assert slugs == {None, "too_many"}
+
+
+def test_no_packet_ends_it(helper: HelperProcess) -> None:
+    chance = random.Random(7)
+    packets = [
+        b"[" * 4096,
+        b"9" * 4096,
+        b'{"verb":NaN}',
+        b'{"verb":"ping","verb":{}}',
+        b"\xff\xfe",
+        b"null",
+        b"x" * 9000,
+    ]
+    packets += [
+        b'{"verb":"kill","name":"\\ud800"}',
+        b'{"verb":"\\udcff"}',
+        b'{"verb":"terminate","name":null,"whole":true}',
+    ]
+    packets += [chance.randbytes(chance.randint(1, 4096)) for _ in range(200)]
+    good = b'{"verb": "start", "name": "demo", "digest": "0", "invocation": "0123abcd-1"}'
+    for _ in range(200):
+        packet = bytearray(good)
+        packet[chance.randrange(len(packet))] = chance.randrange(256)
+        packets.append(bytes(packet))
+    with helper.connect() as caller:
+        assert [reply for packet in packets if (reply := exchange(caller, packet))["ok"]] == []
+    assert helper.process.poll() is None
+    assert helper.calls() == []
+
+
+def test_callers_that_come_and_go_or_never_read_end_nothing(helper: HelperProcess) -> None:
+    for _ in range(100):
+        with helper.connect() as caller:
+            caller.send(b'{"verb": "ping"}')
+    idle = [helper.connect() for _ in range(20)]
+    try:
+        assert helper.ask(verb="ping") == {"ok": True}
+        assert len(os.listdir(f"/proc/{helper.process.pid}/fd")) < 40
+    finally:
+        for each in idle:
+            each.close()
+
+
+def test_it_ends_when_nobody_asks(tmp_path: Path) -> None:
+    with running(tmp_path, idle_s=0.2) as helper:
+        assert helper.process.wait(DEADLINE_S) == 0
+
+
+def test_without_a_socket_of_systemds_it_says_who_starts_it() -> None:
+    words = [sys.executable, "-I", "-m", "agent.privileged.helper"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 1
+    assert "systemctl start gpuagent-helper.socket" in done.stderr
