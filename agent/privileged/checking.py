@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,13 +77,20 @@ def _as_user(user: become.User, spec: LaunchSpec, search: str, models: tuple[str
             become.become(user)
             needs = _needs(spec, search, models)
             os.write(write, json.dumps([_said(each) for each in needs]).encode()[:PIPE_BYTES])
-        finally:
             os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
     os.close(write)
     with open(read, "rb") as pipe:
         answer = pipe.read()
-    os.waitpid(child, 0)
-    found: list[dict[str, Any]] = json.loads(answer)
+    _, status = os.waitpid(child, 0)
+    try:
+        found: list[dict[str, Any]] = json.loads(answer)
+    except ValueError:  # it failed before it could say what is missing, or became somebody that may not look
+        text = f"The look at its files, as user {user.name}, ended early ({os.waitstatus_to_exitcode(status)})"
+        return [_said(files.unmet("files", "launch_failed", text, f"See: journalctl -u gpuagent-check@{spec.name}"))]
     return found
 
 

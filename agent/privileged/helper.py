@@ -113,9 +113,14 @@ class Verbs:
             if state != "deactivating":  # else systemd ends them, and begins our start after that
                 why = f"left-over processes in its control group: pid {', '.join(map(str, pids[:10]))}"
                 raise RefusalError("left_overs", why, pids=pids)
-        order = {"invocation": invocation, "digest": request["digest"], "at": time.time()}
+        at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        order = {"invocation": invocation, "digest": request["digest"], "at": at}
         records.write(name, "order", order, 0o600, self._folder)
-        self._units.start(name)
+        try:
+            self._units.start(name)
+        except SystemdError:
+            records.take(name, "order", self._folder)  # an administrator's start must not pass for this one
+            raise
 
     def _terminate(self, request: Request) -> None:
         """SIGTERM. What systemd ends itself is left to it: its own last process writes how the end came about."""

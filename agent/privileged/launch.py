@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
@@ -24,6 +24,7 @@ FAILED = 78  # EX_CONFIG
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_EXECUTABLE = (PermissionError, IsADirectoryError)
 KEPT_FDS = 3
+ORDER_S = 60.0  # longer than the helper waits for a start
 
 
 class LaunchError(Exception):
@@ -36,7 +37,7 @@ class LaunchError(Exception):
 
 def run(name: str) -> NoReturn:
     """Become the server, or end with 78 and a last line that says why."""
-    order = records.take(name, "order")
+    order = take_order(name)
     unit_invocation = os.environ.get("INVOCATION_ID", "")
     invocation = order["invocation"] if order else f"{unit_invocation[:8]}-0"  # an administrator's own start
     try:
@@ -62,6 +63,14 @@ def run(name: str) -> NoReturn:
         fail(error)
     except OSError as error:
         fail(LaunchError("launch_failed", str(error)))
+
+
+def take_order(name: str) -> dict[str, Any] | None:
+    """What the agent has ordered; None: this start is somebody else's. An order not carried out is void soon."""
+    order = records.take(name, "order")
+    if order is None or time.clock_gettime(time.CLOCK_BOOTTIME) - order["at"] > ORDER_S:
+        return None
+    return order
 
 
 def fail(error: LaunchError) -> NoReturn:
