@@ -30,6 +30,7 @@ from agent.families.cause import find_cause
 from agent.families.reader import News
 from agent.keeping import Keeping, wait
 from agent.log_reading import LAST_WORDS_BYTES, SLICE_BYTES, LogReading
+from agent.pace import PROBED, Pace
 from agent.ports import Checks, Keeper, Log, Probe, Server, Tree
 
 LOOK_S: Mapping[Stage, float] = {
@@ -42,10 +43,6 @@ LOOK_S: Mapping[Stage, float] = {
 LOOK_ELSE_S = 5.0
 CHECKED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
 """Stages in which a launch may come next, so that its needs are looked at."""
-
-PROBE_STARTING_S = 0.05  # a refused connect costs 0.3 ms, a "still loading" 3 ms
-PROBE_SICK_S = 1.0
-PROBED = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY})
 
 READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
 READ_ELSE_S = 2.0  # nobody waits for a step then, a death reads the rest at once, and each look costs 0.6 ms
@@ -85,6 +82,7 @@ class Watch:
         self._look_now = asyncio.Event()
         self._stirred = asyncio.Event()
         self._reading: LogReading | None = None
+        self._pace = Pace(outside.family.probe_s)
         outside.server.on_exit(self._exited)
         outside.server.on_started(self.look_now)  # who has started it, and that it counts, is told by the look
 
@@ -220,18 +218,10 @@ class Watch:
 
     async def _probe_forever(self) -> None:
         while True:
-            await wait(self._stirred, self._probe_pause_s())
+            await wait(self._stirred, self._pace.pause_s(self._state(), asyncio.get_running_loop().time()))
             state = self._state()
             if state.stage in PROBED and not state.launching and state.saved.invocation is not None:
                 await self._probe(state.saved.invocation)
-
-    def _probe_pause_s(self) -> float | None:
-        state = self._state()
-        if state.stage not in PROBED:
-            return None
-        if state.stage is Stage.STARTING:
-            return PROBE_STARTING_S
-        return self._outside.family.probe_s if state.stage is Stage.READY and not state.misses else PROBE_SICK_S
 
     async def _probe(self, invocation: str) -> None:
         ours = frozenset(process.pid for process in self._state().seen.tree or ())
@@ -241,6 +231,7 @@ class Watch:
             self.faults["probe"] = str(error)
             return
         self.faults.pop("probe", None)
+        self._pace.answered(health, asyncio.get_running_loop().time())
         if health is Health.OK and self._state().stage is Stage.STARTING:
             self._catch_up(CAUGHT_UP_BYTES)
         self._tell(Probed(invocation=invocation, health=health, at=asyncio.get_running_loop().time()))

@@ -10,9 +10,8 @@ import sdnotify  # type: ignore[import-untyped]  # it ships no types
 
 from agent.cli import words
 from agent.cli.client import Client, Document
-from agent.cli.exits import FAILED, Unreachable
+from agent.cli.exits import FAILED, AgentFault, Refused, Unreachable
 from agent.cli.options import name_argument, the_agent
-from agent.cli.text import plain
 
 RECONNECT_S = 0.25
 
@@ -23,20 +22,22 @@ RECONNECT_S = 0.25
 def ready(ctx: click.Context, name: str | None) -> None:
     """Wait until server NAME is ready, tell systemd so, and end (3) when it is not ready any more.
 
-    Goes on while the agent cannot be reached: that says nothing about the server. Ends, too, when the server was
-    launched anew meanwhile: what depends on it has lost it. NAME may be left out where one server is defined.
+    Goes on while the agent cannot be reached, or fails to answer: that says nothing about the server. Ends, too, when
+    the server was launched anew meanwhile: what depends on it has lost it. NAME may be left out where one server is
+    defined.
     """
     agent = the_agent(ctx)
     systemd, serving = sdnotify.SystemdNotifier(), None
-    for server in _looks(agent, name or agent.only_server()):
-        is_ready, attempt = server["stage"] == "ready", server["invocation"]
-        if serving is not None and (not is_ready or attempt != serving):
-            click.echo(f"gpuagent: not ready any more: {words.sentence(server)}", err=True)
+    for server in _looks(agent, name or agent.only_server(), systemd):
+        attempt = server["invocation"] if server is not None and server["stage"] == "ready" else None
+        sentence = click.unstyle(words.sentence(server)) if server is not None else "it is not defined"
+        if serving is not None and attempt != serving:
+            click.echo(f"gpuagent: not ready any more: {sentence}", err=True)
             ctx.exit(FAILED)
-        if is_ready and serving is None:
+        if attempt is not None and serving is None:
             serving = attempt
             _say(systemd, "READY=1")
-        _say(systemd, f"STATUS={' '.join(plain(server['why']).split())}")
+        _say(systemd, f"STATUS={sentence}")
 
 
 def _say(systemd: sdnotify.SystemdNotifier, state: str) -> None:
@@ -44,17 +45,21 @@ def _say(systemd: sdnotify.SystemdNotifier, state: str) -> None:
     systemd.notify(state.encode().decode("latin-1"))
 
 
-def _looks(agent: Client, name: str) -> Iterator[Document]:
-    """The server's document at each change, without end, over every restart of the agent."""
-    last_id = ""
+def _looks(agent: Client, name: str, systemd: sdnotify.SystemdNotifier) -> Iterator[Document | None]:
+    """The server's document at each change, without end, over every restart of the agent. None: it is not defined."""
+    last_id, told = "", False
     while True:
         try:
             for event in agent.events(last_id):
-                last_id = event.id or last_id
+                last_id, told = event.id or last_id, False
                 if event.kind == "server" and event.data["name"] == name:
                     yield event.data
-                elif event.kind == "missed":
-                    yield agent.server(name)
-        except Unreachable as fault:
-            click.echo(f"gpuagent: {fault.message.splitlines()[0]}; asking again", err=True)
+                elif event.kind == "status" and name not in event.data["servers"]:
+                    yield None
+        except (Unreachable, Refused, AgentFault) as fault:
+            if not told:  # it may be away for hours
+                why = fault.message.splitlines()[0]
+                click.echo(f"gpuagent: {why}; asking until it answers", err=True)
+                _say(systemd, f"STATUS=the agent is away, and what it said last still counts: {why}")
+            told = True
         time.sleep(RECONNECT_S)

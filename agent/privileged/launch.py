@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,9 +23,23 @@ from agent.privileged.policy import NAME, PolicyError
 
 FAILED = 78  # EX_CONFIG
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-NOT_EXECUTABLE = (PermissionError, IsADirectoryError)
 KEPT_FDS = 3
 ORDER_S = 60.0  # longer than the helper waits for a start
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the configuration lies, what is told of a launch (records), what it has written (logs), and whose those
+    are. Other places in tests alone.
+    """
+
+    config: Path = policy.CONFIG
+    told: Path = records.FOLDER
+    written: Path = logs.FOLDER
+    reader: str = logs.READER
+
+
+HOST = Places()
 
 
 class LaunchError(Exception):
@@ -35,39 +50,36 @@ class LaunchError(Exception):
         self.slug = slug
 
 
-def run(name: str) -> NoReturn:
+def run(name: str, places: Places = HOST) -> NoReturn:
     """Become the server, or end with 78 and a last line that says why."""
-    order = take_order(name)
+    order = take_order(name, places.told)
     unit_invocation = os.environ.get("INVOCATION_ID", "")
     invocation = order["invocation"] if order else f"{unit_invocation[:8]}-0"  # an administrator's own start
     try:
-        logs.take_over(name, invocation)
+        logs.take_over(name, invocation, places.written, places.reader)
     except OSError as error:
-        fail(LaunchError("log_unwritable", f"{logs.FOLDER / name}: {error.strerror or error}"))
+        fail(LaunchError("log_unwritable", f"{places.written / name}: {error.strerror or error}"))
     try:
-        found = policy.load()
+        found = policy.load(places.config)
         spec = found.spec(name)
         if order is not None and order["digest"] != digest(spec):
             raise LaunchError("launch_failed", "the definition has changed since the agent read it: gpuagent reload")
-        logs.forget(name, invocation, found.table(name).get("log", {}))
+        logs.forget(name, invocation, found.table(name).get("log", {}), places.written)
         user = become.user_of(spec.user)
         environment = variables(spec, base_environment(user), secrets(spec))
-        tell(name, invocation, unit_invocation, digest(spec), ordered=order is not None)
+        launched = launch_record(invocation, unit_invocation, digest(spec), ordered=order is not None)
+        records.write(name, "launch", launched, folder=places.told)
         become.become(user)
         execute(spec, environment)
-    except PolicyError as error:
-        fail(LaunchError("launch_failed", str(error)))
-    except become.UnknownUserError as error:
-        fail(LaunchError("launch_failed", str(error)))
     except LaunchError as error:
         fail(error)
-    except OSError as error:
+    except (PolicyError, become.UnknownUserError, OSError, ValueError) as error:  # ValueError: a NUL, say, in a path
         fail(LaunchError("launch_failed", str(error)))
 
 
-def take_order(name: str) -> dict[str, Any] | None:
+def take_order(name: str, folder: Path) -> dict[str, Any] | None:
     """What the agent has ordered; None: this start is somebody else's. An order not carried out is void soon."""
-    order = records.take(name, "order")
+    order = records.take(name, "order", folder)
     if order is None or time.clock_gettime(time.CLOCK_BOOTTIME) - order["at"] > ORDER_S:
         return None
     return order
@@ -102,9 +114,9 @@ def secrets(spec: LaunchSpec) -> Mapping[str, str]:
         raise LaunchError("bad_env", "; ".join(error.faults)) from error
 
 
-def tell(name: str, invocation: str, unit_invocation: str, of: str, *, ordered: bool) -> None:
-    """Write down which process the server is, for the agent to find."""
-    record = {
+def launch_record(invocation: str, unit_invocation: str, of: str, *, ordered: bool) -> dict[str, Any]:
+    """Which process the server is, for the agent to find: this one."""
+    return {
         "invocation": invocation,
         "unit_invocation": unit_invocation,
         "pid": os.getpid(),
@@ -114,7 +126,6 @@ def tell(name: str, invocation: str, unit_invocation: str, of: str, *, ordered: 
         "ordered": ordered,
         "at": time.time(),
     }
-    records.write(name, "launch", record)
 
 
 def started() -> int:
@@ -135,30 +146,32 @@ def execute(spec: LaunchSpec, environment: Mapping[str, str]) -> NoReturn:
     program = spec.command[0]
     try:
         os.execvpe(program, list(spec.command), dict(environment))  # noqa: S606 - the operator's own words, no shell
-    except FileNotFoundError as error:
-        raise LaunchError(*_missing(program)) from error
-    except NOT_EXECUTABLE as error:
-        raise LaunchError("exec_not_executable", f"{program}: {error.strerror}") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise LaunchError(*_missing(program, environment["PATH"])) from error
     except OSError as error:
         raise LaunchError("exec_not_executable", f"{program}: {error.strerror or error}") from error
 
 
-def _missing(program: str) -> tuple[str, str]:
-    if "/" in program and os.path.isfile(program):
+def _missing(program: str, search: str) -> tuple[str, str]:
+    """Slug and text. Where the program is there, its interpreter is not: the kernel says the same of both."""
+    places = [""] if "/" in program else search.split(os.pathsep)
+    if any(os.path.isfile(os.path.join(place, program)) for place in places):
         return "exec_not_executable", f"{program}: the interpreter that it names does not exist"
     return "exec_missing", f"{program}: not found"
 
 
-def stopping(name: str) -> None:
+def stopping(name: str, places: Places = HOST) -> None:
     """ExecStop=: systemd sets $MAINPID only if the first process lives, so that somebody has asked for the end."""
     asked = bool(os.environ.get("MAINPID"))
-    records.write(name, "stopping", {"unit_invocation": os.environ.get("INVOCATION_ID", ""), "asked": asked}, 0o600)
+    record = {"unit_invocation": os.environ.get("INVOCATION_ID", ""), "asked": asked}
+    records.write(name, "stopping", record, 0o600, places.told)
 
 
-def ended(name: str) -> None:
+def ended(name: str, places: Places = HOST) -> None:
     """ExecStopPost=: systemd forgets a unit that ended well, code and all; this record stays."""
     unit_invocation = os.environ.get("INVOCATION_ID", "")
-    launch, before = records.read(name, "launch"), records.take(name, "stopping")
+    launch = records.read(name, "launch", places.told)
+    before = records.take(name, "stopping", places.told)
     record = {
         "invocation": launch["invocation"] if launch and launch["unit_invocation"] == unit_invocation else "",
         "unit_invocation": unit_invocation,
@@ -168,14 +181,14 @@ def ended(name: str) -> None:
         "status": os.environ.get("EXIT_STATUS", ""),
         "at": time.time(),
     }
-    records.write(name, "exit", record)
+    records.write(name, "exit", record, folder=places.told)
 
 
-def check(name: str) -> None:
+def check(name: str, places: Places = HOST) -> None:
     """Write down which preconditions are not met."""
     from agent.privileged import checking  # only here: it knows the families, and a launch must be quick
 
-    records.write(name, "check", checking.checked(name))
+    records.write(name, "check", checking.checked(name, places.config), folder=places.told)
 
 
 VERBS = {"run": run, "stopping": stopping, "ended": ended, "check": check}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.families import FAMILIES, find, find_by_log, flag_value, listed_values
+from agent.families import FAMILIES, find, find_by_log, flag_value
+from agent.families.family import listed_values
 from tests.families.samples import BOOT_LLAMAFILE, READY, crash_b5
 
 

@@ -33,6 +33,7 @@ class World:
         self.launched: list[str] = []
         self.signals: list[str] = []
         self.health = Health.REFUSED
+        self.probes = 0
         self.written = b""
         self.unmet: tuple[Need, ...] = ()
         self.refuse_launch: EdgeError | None = None
@@ -121,6 +122,7 @@ class World:
     # -- ports.Probe
 
     async def ask(self, ours: frozenset[int]) -> tuple[Health, str]:
+        self.probes += 1
         if self.health is Health.TIMEOUT:
             await asyncio.sleep(10)
         return self.health, ""

@@ -217,3 +217,18 @@ async def test_a_server_that_wrote_faster_than_it_was_read_is_judged_by_its_last
     bench.world.end(Exit(code=2))
     cause = document(bench)["cause"]
     assert (cause["slug"], cause["line"]) == ("bad_flag", 2_000_001)  # type: ignore[index]
+
+
+async def test_a_server_that_says_for_long_that_it_loads_is_asked_less_and_less_often(bench: Bench) -> None:
+    await bench.ask(Ask.START)
+    await bench.until("starting")
+    bench.world.health = Health.LOADING
+    counts = []
+    for _ in range(3):
+        before = bench.world.probes
+        await asyncio.sleep(200)
+        counts.append(bench.world.probes - before)
+    assert counts[0] > 3 * counts[2]
+    assert counts[2] >= 200, "it is asked once a second at least"
+    bench.world.health = Health.OK
+    await bench.until("ready")
