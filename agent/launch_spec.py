@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DEFAULT_USER = "gpuagent-llm"
+NO_SERVERS = frozenset({"root", "gpuagent"})
+"""Users that no server runs as: it could do what root may, or all that the agent may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -351,3 +351,11 @@ def test_the_example_has_every_key_and_no_other() -> None:
 @pytest.mark.parametrize("path", sorted((EXAMPLE.parent / "examples").glob("*.toml")), ids=lambda path: path.name)
 def test_the_examples_are_valid(path: Path) -> None:
     load(path)
+
+
+@pytest.mark.parametrize("user", ["root", "gpuagent", "", "Bob", "a b", "-x", "x" * 33])
+def test_whom_no_server_runs_as_is_no_user(tmp_path: Path, user: str) -> None:
+    path = tmp_path / "gpuagent.toml"
+    path.write_text(f'[servers.x]\ncommand = ["y"]\nport = 1\nuser = "{user}"\n')
+    with pytest.raises(ConfigError, match=r"servers\.x\.user"):
+        load(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agent.environment_file import NAME
 from agent.families import FAMILIES
+from agent.launch_spec import NO_SERVERS
 
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _GPU = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -77,8 +78,8 @@ def environment_name(name: str) -> str:
 
 def user(value: str) -> str:
     """A user's name, as Debian's useradd takes it; that there is one is found at a launch."""
-    if value == "root":
-        raise ValueError("a server does not run as root; name a user of its own")
+    if value in NO_SERVERS:
+        raise ValueError(f"a server does not run as {value}; name a user of its own")
     if not _USER.fullmatch(value):
         raise ValueError("is no user's name; use lower case letters, digits, _ and -, and begin with no digit")
     return value

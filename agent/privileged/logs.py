@@ -64,7 +64,7 @@ def open_folder(folder: Path, name: str) -> int:
 
 def _owned(fd: int, path: Path) -> None:
     state = os.fstat(fd)
-    if state.st_uid != 0 or False:
+    if state.st_uid != 0 or state.st_mode & 0o022:
         raise OSError(f"{path} is not root's alone; run: chown root:root {path} && chmod go-w {path}")
 
 

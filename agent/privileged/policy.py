@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from agent.environment_file import NAME as VARIABLE
-from agent.launch_spec import DEFAULT_USER, LaunchSpec
+from agent.launch_spec import DEFAULT_USER, NO_SERVERS, LaunchSpec
 
 CONFIG = Path("/etc/gpuagent/gpuagent.toml")
 CONFIG_BYTES = 1 << 20
@@ -51,8 +51,8 @@ class Policy:
         """What is launched of it. PolicyError: besides, a value of another type, or root as its user."""
         table = self.table(name)
         user = _text(table, "user") or DEFAULT_USER
-        if user == "root":
-            raise PolicyError("not_allowed", f"servers.{name}.user: a server does not run as root")
+        if user in NO_SERVERS:
+            raise PolicyError("not_allowed", f"servers.{name}.user: a server does not run as {user}")
         return LaunchSpec(
             name=name,
             command=(*_words(table, "command"), *_words(table, "arguments")),

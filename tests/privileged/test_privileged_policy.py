@@ -100,8 +100,9 @@ def test_a_server_that_is_not_defined_or_a_template_is_none(config: Path, name: 
     assert raised.value.slug == "no_such_server"
 
 
-def test_root_is_refused_as_a_servers_user(config: Path) -> None:
-    config.write_text('[servers.demo]\ncommand = ["x"]\nuser = "root"\n')
+@pytest.mark.parametrize("user", ["root", "gpuagent"])
+def test_neither_root_nor_the_agents_own_user_is_taken_for_a_server(config: Path, user: str) -> None:
+    config.write_text(f'[servers.demo]\ncommand = ["x"]\nuser = "{user}"\n')
     with pytest.raises(PolicyError) as raised:
         load(config).spec("demo")
     assert raised.value.slug == "not_allowed"
