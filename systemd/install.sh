@@ -2,15 +2,16 @@
 # Installs gpuagent on this host, or puts a newer one in its place; `install.sh --remove` takes it away. As root.
 #
 #   PYTHON=python3.13 install.sh     with another Python (3.11 or later)
-#   PURGE=1 install.sh --remove      with its configuration, history, logs and users
+#   PURGE=1 install.sh --remove      with its configuration, history, logs, users and their homes
 #
 # Each version has a folder of its own below /opt/gpuagent, and one link says which counts: a run that fails leaves
 # what was there in force. Servers that run go on; only the agent itself is started anew.
 set -eu
+umask 022 # other users run it
 cd "$(dirname "$0")/.."
 
 home=/opt/gpuagent
-units=/etc/systemd/system
+units=/etc/systemd/system # systemd looks here on every host; the folder below /usr/local is not always there
 config=/etc/gpuagent/gpuagent.toml
 completion=/usr/share/bash-completion/completions/gpuagent
 python=${PYTHON:-python3}
@@ -21,10 +22,12 @@ die() { say "$*" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || die 'run this as root'
 command -v systemctl >/dev/null && [ -d /run/systemd/system ] || die 'this host is not run by systemd; try `make demo`'
 
+runs() { systemctl --quiet is-active gpuagent; }
+
 our_units() { ls systemd | grep '^gpuagent.*\.\(service\|socket\|slice\)$'; }
 
 running_servers() {
-  systemctl list-units --plain --no-legend --state=active,activating,deactivating 'gpuagent-server@*' | cut -d' ' -f1
+  systemctl list-units --plain --no-legend --state=active,activating 'gpuagent-server@*' | cut -d' ' -f1
 }
 
 new_venv() {
@@ -34,7 +37,7 @@ new_venv() {
   trap 'rm -rf "$new"' EXIT
   say "installing into $new"
   "$python" -m venv "$new" || die "$python has no venv; on Debian: apt-get install python3-venv"
-  "$new/bin/python" -m pip install --quiet --require-hashes -r requirements-install.lock
+  "$new/bin/python" -m pip install -qq --require-hashes -r requirements-install.lock
   # From a copy: a clone may be read only, and must stay as it is.
   source=$new/source
   mkdir "$source"
@@ -43,26 +46,48 @@ new_venv() {
   rm -rf "$source"
   mkdir -p "$new/share"
   cp -R README.md config "$new/share"
+}
+
+# All that may be wrong with the new version, while the old one still counts.
+try_it() {
   "$new/bin/gpuagent" --version
+  case $("$new/bin/python" -c 'import os, sys; print(os.path.realpath(sys.executable))') in
+    /home/* | /root/* | /run/user/*) die "services cannot see $python in a home; try: make install PYTHON=/usr/bin/python3" ;;
+  esac
+  "$new/bin/python" -I -c "$AS_NOBODY" || die "another user cannot run $new/bin/python, or a part of it is missing"
+  ! runs || "$new/bin/gpuagent" check-config $config >/dev/null ||
+    die "this version cannot run with $config; what was installed before stays in force"
 }
 
-take_into_use() {
-  old=$(readlink $home/venv || true)
-  ln -sfn "$new" $home/venv.new
-  mv -T $home/venv.new $home/venv
-  trap - EXIT
-  ln -sf $home/venv/bin/gpuagent /usr/local/bin/gpuagent
-  ln -sfn $home/venv/share $home/share
-  for each in $home/version-*; do
-    [ "$each" = "$new" ] || [ "$each" = "$old" ] || rm -rf "$each" # the last one stays: what runs may still import
-  done
-}
+AS_NOBODY='
+import os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.execv(sys.executable, [sys.executable, "-I", "-c", "import agent.cli.run, agent.units, agent.privileged.launch"])
+'
 
-lay_out() {
+make_users_and_folders() {
   install -D -m 644 systemd/sysusers.d/gpuagent.conf /usr/lib/sysusers.d/gpuagent.conf
   install -D -m 644 systemd/tmpfiles.d/gpuagent.conf /usr/lib/tmpfiles.d/gpuagent.conf
   systemd-sysusers gpuagent.conf
   systemd-tmpfiles --create gpuagent.conf
+}
+
+# in_use VERSION: gpuagent-ready@ is not started anew, so that its jobs go on; it may run from an older version.
+in_use() { printf '%s/\n' "$1" | grep -qsaFf - /proc/[0-9]*/cmdline; }
+
+take_into_use() {
+  old=$(readlink $home/venv || true)
+  ln -sfn "$new" $home/venv.new
+  trap - EXIT
+  mv -T $home/venv.new $home/venv
+  ln -sf $home/venv/bin/gpuagent /usr/local/bin/gpuagent
+  ln -sfn $home/venv/share $home/share
+  for each in $home/version-*; do
+    [ "$each" = "$new" ] || [ "$each" = "$old" ] || in_use "$each" || rm -rf "$each" # the last one: to go back to
+  done
+}
+
+lay_out() {
   mkdir -p /etc/gpuagent
   if [ -e $config ]; then
     say "$config stays as it is"
@@ -78,13 +103,16 @@ lay_out() {
 
 install_it() {
   new_venv
+  try_it
+  make_users_and_folders
   take_into_use
   lay_out
   systemctl enable --quiet gpuagent-helper.socket
-  systemctl stop gpuagent-helper.service # the next request starts the new one
+  systemctl stop --quiet gpuagent-helper.service # the next request starts the new one
   systemctl start gpuagent-helper.socket
-  if systemctl --quiet is-active gpuagent; then
-    systemctl restart gpuagent
+  if runs; then
+    systemctl restart gpuagent ||
+      die "the agent does not start: journalctl -u gpuagent. Back: ln -sfn $old $home/venv && systemctl restart gpuagent"
     say "the agent runs anew; servers that run were left alone: $(running_servers | tr '\n' ' ')"
   else
     say "installed. Check the configuration, then: gpuagent check-config && systemctl enable --now gpuagent"
@@ -95,20 +123,22 @@ remove_it() {
   servers=$(running_servers)
   [ -z "$servers" ] || die "servers run; stop them first: gpuagent stop NAME ($servers)"
   systemctl disable --now --quiet gpuagent gpuagent-helper.socket gpuagent-helper.service 2>/dev/null || true
-  systemctl stop 'gpuagent-ready@*' 'gpuagent-check@*' gpuagent.slice 2>/dev/null || true
-  for each in $(our_units); do rm -f "$units/$each"; done
-  find $units -lname '*/gpuagent*' -delete
+  systemctl stop 'gpuagent-*@*' gpuagent.slice 2>/dev/null || true # servers that are about to end: until they have
+  for each in $(our_units); do
+    find $units -lname "$units/$each" -delete # what enabled it
+    rm -f "$units/$each"
+  done
   systemctl daemon-reload
   systemctl reset-failed 'gpuagent*' 2>/dev/null || true
   rm -rf $home /run/gpuagent-server /run/gpuagent /run/gpuagent-helper.sock
   rm -f /usr/local/bin/gpuagent $completion /usr/lib/sysusers.d/gpuagent.conf /usr/lib/tmpfiles.d/gpuagent.conf
   if [ "${PURGE:-}" = 1 ]; then
-    rm -rf /etc/gpuagent /var/lib/gpuagent /var/log/gpuagent /var/lib/gpuagent-llm
+    rm -rf /etc/gpuagent /var/lib/gpuagent /var/log/gpuagent /var/lib/gpuagent-llm $units/gpuagent*.d
     for each in gpuagent gpuagent-llm; do userdel "$each" 2>/dev/null || true; done
     for each in gpuagent-admin gpuagent gpuagent-llm; do groupdel "$each" 2>/dev/null || true; done
-    say 'removed, with its configuration, history, logs and users'
+    say 'removed, with its configuration, history, logs, users and their homes'
   else
-    say 'removed; kept: /etc/gpuagent, /var/lib/gpuagent, /var/log/gpuagent, the users. PURGE=1 removes them, too'
+    say 'removed; kept: /etc/gpuagent, /var/lib/gpuagent, /var/log/gpuagent, the users and their homes. PURGE=1 removes them, too'
   fi
 }
 

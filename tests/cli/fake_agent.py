@@ -56,7 +56,7 @@ def failed(name: str = "demo", **changes: Any) -> Document:
                 "remedy": "give it fewer layers",
                 "retry": "no",
             },
-            "exit": {"code": None, "signal": 9, "oom": None, "asked": False},
+            "exit": {"code": None, "signal": 9, "oom": None, "asked": False, "stopped": False},
             "tail": ["loading", "CUDA error: out of memory"],
         }
         | changes,

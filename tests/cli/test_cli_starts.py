@@ -26,7 +26,7 @@ def start(**changes: Any) -> dict[str, Any]:
         "ended_s": 3725.0,
         "outcome": "stopped",
         "cause": None,
-        "exit": {"code": 0, "signal": None, "oom": None, "asked": True},
+        "exit": {"code": 0, "signal": None, "oom": None, "asked": True, "stopped": False},
     }
     assert changes.keys() <= document.keys()
     return {**document, **changes}
