@@ -20,7 +20,8 @@ LONGER = {
 }
 """Files that may be longer, and why."""
 
-LOCKS = ("requirements.lock", "requirements-dev.lock")
+LOCKS = ("requirements-install.lock", "requirements.lock", "requirements-dev.lock")
+"""Each holds the releases of the one before it, and more."""
 
 PURE = {"__future__", "collections", "collections.abc", "dataclasses", "enum", "math", "re", "typing"}
 """What core and families may take from the standard library: nothing that does I/O, tells the time or rolls dice."""
@@ -105,6 +106,6 @@ def test_the_lock_pins_by_hash_and_names_no_registry(name: str) -> None:
     assert [entry.splitlines()[0] for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
 
 
-def test_both_locks_hold_the_same_releases() -> None:
-    run, dev = (set(re.findall(r"^\S+==\S+", (ROOT / n).read_text(), re.MULTILINE)) for n in LOCKS)
-    assert run <= dev
+def test_the_locks_hold_the_same_releases() -> None:
+    install, run, dev = (set(re.findall(r"^\S+==\S+", (ROOT / n).read_text(), re.MULTILINE)) for n in LOCKS)
+    assert install <= run <= dev
