@@ -45,7 +45,7 @@ smoke: $(VENV)/.dev-ready
 fast: $(VENV)/.dev-ready
 	@$(PY) -m pytest $(FAST)
 
-# Both Debians side by side: these tests wait for most of their time. Each one's words stay together.
+# Both releases of Debian side by side: these tests wait for most of their time. Each one's words stay together.
 test-system: $(VENV)/.dev-ready
 	@said=$$(mktemp) || exit; \
 	$(PY) -m pytest tests/system -k 'not trixie' >$$said 2>&1 & older=$$!; \

@@ -25,15 +25,21 @@ PATIENCE_S = 60.0  # generous: a deadline of the test, never a measure of the ag
 TEST_MARK = "GPUAGENT_TEST_RUN"
 
 
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """One that is free now, below the range from which the kernel gives ports to clients."""
+    """One that is free now, below the range from which the kernel gives ports to clients; never the same one twice."""
     while True:
         number = random.randint(15_000, 32_000)
+        if number in _given:
+            continue
         with socket.socket() as trial:
             try:
                 trial.bind(("127.0.0.1", number))
             except OSError:
                 continue
+        _given.add(number)
         return number
 
 

@@ -25,9 +25,15 @@ SOURCE = "/src"
 """Where a machine sees the clone, read only."""
 
 _BOOT = """
-mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root" &&
-shift && folder=$1 && shift && exec systemd-nspawn --directory="$folder/root" "$@"
+echo 0 >"$1/cgroup.procs" &&
+mount -t overlay overlay -o "lowerdir=$2,upperdir=$3/upper,workdir=$3/work" "$3/root" &&
+root=$3/root && shift 3 && exec systemd-nspawn --directory="$root" "$@"
 """
+"""Into a control group of its own: systemd takes the one that it finds itself in."""
+
+_ALONE = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""It ends with the tests, however these end, with all its processes and mounts."""
+
 API = "/run/gpuagent/api.sock"
 
 
@@ -45,6 +51,7 @@ class Machine:
         self.console = folder / "console.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._leader = 0
+        self._group = _Group(f"test-{os.getpid()}-{folder.name}")
         self._started: list[subprocess.Popen[str]] = []
         for part in ("upper", "work", "root"):
             (folder / part).mkdir()
@@ -65,9 +72,17 @@ class Machine:
         ]
         flags += ["--resolv-conf=off", "--timezone=off", f"--machine=test-{os.getpid()}-{self.folder.name}"]
         flags.append(f"--bind-ro={self.clone}:{SOURCE}")
-        # It dies with the tests, and a mount namespace of its own takes the overlay along.
-        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", _BOOT, "sh"]
-        command += [":".join(self.layers), str(self.folder), *flags]
+        command = [
+            *_ALONE,
+            "sh",
+            "-c",
+            _BOOT,
+            "sh",
+            str(self._group.made()),
+            ":".join(self.layers),
+            str(self.folder),
+            *flags,
+        ]
         environment = {**os.environ, "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"}
         with self.console.open("ab") as log:
             self._process = subprocess.Popen(
@@ -79,12 +94,12 @@ class Machine:
 
     def _find_leader(self) -> bool:
         assert self._process is not None
-        pid = self._process.pid
         assert self._process.poll() is None, self.console.read_text(errors="replace")[-4000:]
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        # Before systemd runs there, the child is nspawn's own.
-        if children and Path(f"/proc/{children[0]}/comm").read_text() == "systemd\n":
-            self._leader = int(children[0])
+        (nspawn, *_) = [*_children(self._process.pid), 0]
+        for child in _children(nspawn):
+            # Before systemd runs there, the child is nspawn's own.
+            if Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                self._leader = child
         return self._leader != 0
 
     def _is_up(self) -> bool:
@@ -105,7 +120,7 @@ class Machine:
         if self._process is None:
             return
         with suppress(ProcessLookupError):
-            self._process.kill() if self._leader == 0 else os.kill(self._leader, signal.SIGKILL)
+            os.kill(self._leader or self._process.pid, signal.SIGKILL)
         self._ended()
 
     def _ended(self) -> None:
@@ -118,6 +133,7 @@ class Machine:
             raise
         finally:
             self._process, self._leader = None, 0
+            self._group.remove()
             for each in self._started:  # they ended with it
                 each.communicate(timeout=RUN_S)
             self._started.clear()
@@ -234,6 +250,39 @@ class Machine:
     def until_stage(self, name: str, *stages: str) -> Document:
         """The server's document, once it is in one of these stages."""
         return self.until(lambda server: server["stage"] in stages, f"in {stages}", name)
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process's first thread."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+class _Group:
+    """A control group below that of the tests."""
+
+    def __init__(self, name: str) -> None:
+        (ours,) = [line[3:] for line in Path("/proc/self/cgroup").read_text().split("\n") if line.startswith("0::")]
+        mounts = [line.split(" ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        top = next(fields[4] for fields in mounts if fields[fields.index("-") + 1] == "cgroup2")
+        self._folder = Path(top) / ours.strip("/") / name
+
+    def made(self) -> Path:
+        """Its folder, which is there and empty."""
+        self._folder.mkdir()
+        return self._folder
+
+    def remove(self) -> None:
+        """With whatever is left in it."""
+        (self._folder / "cgroup.kill").write_text("1")
+        until(self._is_empty, f"the end of all in {self._folder}")
+        for folder, _, _ in os.walk(self._folder, topdown=False):
+            Path(folder).rmdir()
+
+    def _is_empty(self) -> bool:
+        return "populated 0" in (self._folder / "cgroup.events").read_text()
 
 
 class _Connection(http.client.HTTPConnection):

@@ -24,13 +24,6 @@ def fake(name: str, port: int, *flags: str, **keys: Any) -> str:
     return table(name, [*FAKE, "--port", str(port), *flags], port=port, **{"restart": {"attempts": 1}, **keys})
 
 
-def configure(machine: Machine, *tables: str) -> None:
-    """Write the configuration as an administrator does; an agent that runs is told."""
-    machine.write(CONFIGURATION, "\n".join(tables))
-    if machine.show("gpuagent", "ActiveState")["ActiveState"] == "active":
-        machine.run("systemctl", "reload", "gpuagent")
-
-
 def start_agent(machine: Machine, *tables: str) -> Machine:
     """With this configuration, until its API answers."""
     machine.write(CONFIGURATION, "\n".join(tables))
@@ -89,7 +82,7 @@ def agent_of(machine: Machine) -> Process:
     """The agent's own process."""
 
     def find() -> Process | None:
-        found = processes(machine, "/sys/fs/cgroup/system.slice/gpuagent.service")
+        found = processes(machine, "/sys/fs/cgroup/gpuagent.slice/gpuagent.service")
         return next((one for one in found if "gpuagent" in one.command), None)
 
     process: Process = until(find, "a process of gpuagent.service")

@@ -10,7 +10,7 @@ import pytest
 from tests.real.real_house import until
 from tests.system.conftest import Boot
 from tests.system.machine import CommandError, Machine
-from tests.system.servers import CONFIGURATION, agent_of, cgroup, configure, fake, live, start, start_agent, unit
+from tests.system.servers import CONFIGURATION, agent_of, cgroup, fake, live, start, start_agent, unit
 
 SPEAK = """
 import json, socket, sys
@@ -70,6 +70,12 @@ def machine(boot: Boot) -> Machine:
     return made
 
 
+@pytest.fixture(autouse=True)
+def _rested(machine: Machine) -> None:
+    """The helper begins anew with each test: it remembers how much it was asked."""
+    machine.run("systemctl", "stop", "gpuagent-helper.service")
+
+
 def speak(machine: Machine, *requests: Any, connections: int = 1, user: str = CORE) -> list[Any]:
     """What the helper answers to requests by `user`, in order. A text is sent as it is."""
     replies: list[Any] = machine.python(SPEAK, json.dumps(requests), str(connections), user=user)
@@ -117,9 +123,15 @@ FOREIGN_NAMES = (
 STARTED = {"invocation": "abcdef01-1", "digest": "0" * 16}
 
 
+def services(machine: Machine) -> list[str]:
+    """All that systemd knows, with their states, but for the helper, which a request starts."""
+    listed = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--type=service").splitlines()
+    return [line for line in listed if "gpuagent-helper" not in line]
+
+
 @pytest.mark.parametrize("name", FOREIGN_NAMES)
 def test_no_other_unit_can_be_named(machine: Machine, name: str) -> None:
-    before = machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--type=service")
+    before = services(machine)
     replies = speak(
         machine,
         {"verb": "start", "name": name, **STARTED},
@@ -129,8 +141,7 @@ def test_no_other_unit_can_be_named(machine: Machine, name: str) -> None:
     )
     assert [reply["ok"] for reply in replies] == [False] * 4
     assert {reply["slug"] for reply in replies} <= {"bad_request", "no_such_server"}
-    # The same units as before; when they started is another column.
-    assert machine.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--type=service") == before
+    assert services(machine) == before
 
 
 MALFORMED: tuple[Any, ...] = (
@@ -163,8 +174,6 @@ def test_only_the_named_server_is_ended(machine: Machine) -> None:
     assert len(live(machine, "other")) == 1
     assert agent_of(machine) == agent
     assert bystander.poll() is None
-    bystander.kill()
-    bystander.communicate()
     machine.run("gpuagent", "stop", "other")
 
 
@@ -293,9 +302,3 @@ def test_the_audit_names_every_verb(machine: Machine) -> None:
     said = machine.log("gpuagent-helper")
     assert [line for line in said.splitlines() if "kill" in line and "target" in line]
     assert [line for line in said.splitlines() if "kill" in line and "dbus" in line]
-
-
-def test_the_helper_ends_when_nobody_asks_and_comes_again(machine: Machine) -> None:
-    configure(machine, fake("target", 8301))
-    machine.run("systemctl", "stop", "gpuagent-helper.service")
-    assert speak(machine, {"verb": "ping"})[0]["ok"]

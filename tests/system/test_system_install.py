@@ -10,7 +10,7 @@ import pytest
 from tests.real.real_house import table, until
 from tests.system.conftest import INSTALL_S, OFFLINE, Boot, Installed
 from tests.system.machine import SOURCE, CommandError, Machine
-from tests.system.servers import agent_of, processes, start_agent, until_other_agent
+from tests.system.servers import agent_of, fake, processes, start_agent, until_other_agent
 
 MODEL = "/home/llm/models/tiny.gguf"
 VETH = "10.99.0.1"
@@ -67,8 +67,9 @@ def test_the_server_is_another_user_than_the_agent_and_its_model_is_private(mach
 
 def test_systemctl_status_shows_the_stage_in_words(machine: Machine) -> None:
     machine.until_stage("demo", "ready")
-    status = until(lambda: re.search(r"Status: .*", machine.run("systemctl", "status", "gpuagent")), "a status")[0]
-    assert "ready" in status
+    until(
+        lambda: re.search(r"Status: .*demo: answers", machine.run("systemctl", "status", "gpuagent")), "a status of it"
+    )
 
 
 def test_the_commands_work_as_root_and_tell_what_runs(machine: Machine) -> None:
@@ -111,13 +112,13 @@ print(json.dumps(sorted(
 def test_uninstalling_leaves_nothing_but_what_was_asked_for(boot: Boot) -> None:
     machine = boot()
     assert "/opt/gpuagent" in machine.python(FILES)
-    machine.run("systemctl", "enable", "--now", "gpuagent")
+    start_agent(machine, fake("demo", 8604))
     machine.run(*OFFLINE, "make", "-C", SOURCE, "uninstall")
     left = machine.python(FILES)
     assert "/opt/gpuagent" not in left
     assert [path for path in left if "/systemd/" in path or path.startswith("/usr/")] == [], json.dumps(left)
     assert "/etc/gpuagent/gpuagent.toml" in left
-    assert processes(machine, "/sys/fs/cgroup/system.slice/gpuagent.service") == []
+    assert processes(machine, "/sys/fs/cgroup/gpuagent.slice/gpuagent.service") == []
     machine.run(*OFFLINE, "make", "-C", SOURCE, "uninstall", "PURGE=1")
     assert machine.python(FILES) == []
     assert "gpuagent" not in machine.run("cat", "/etc/passwd", "/etc/group")
