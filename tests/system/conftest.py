@@ -2,51 +2,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from tests.system.image import ROOT, SUITES, image, why_not
-from tests.system.machine import SOURCE, Machine
+from tests.system.image import SUITES, image, why_not
+from tests.system.installed import Installed, copy_clone, install
+from tests.system.machine import Machine
 
-INSTALL_S = 300.0
-OFFLINE = ("env", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/wheels")
-CONTAINER = """[Service]
-ProtectKernelTunables=no
-ProtectControlGroups=no
-"""
-"""For all services: under systemd 252 these two lay a /proc over the container's, which shows the boot of the host."""
 Boot = Callable[..., Machine]
-
-
-class Installed(NamedTuple):
-    """A Debian with gpuagent installed, switched off: what a machine begins with."""
-
-    suite: str
-    layers: list[Path]
-    clone: Path
-    said: str
-    """What `make install` printed."""
 
 
 @pytest.fixture(scope="session")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work tree as git would give it, readable by every user of a machine."""
-    folder = tmp_path_factory.mktemp("clone") / "gpuagent"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    for name in listed.stdout.decode().rstrip("\0").split("\0"):
-        if (ROOT / name).is_file():  # one that is deleted, and not committed, is listed too
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True, timeout=60)
-    return folder
+    return copy_clone(tmp_path_factory.mktemp("clone") / "gpuagent")
 
 
 @pytest.fixture(scope="session", params=SUITES)
@@ -65,14 +37,7 @@ def installed(debian: tuple[str, Path], clone: Path, tmp_path_factory: pytest.Te
     """`make install`, done once for all tests on that Debian."""
     suite, root = debian
     folder = tmp_path_factory.mktemp(f"{suite}-installed")
-    machine = Machine(folder, [root], clone)
-    try:
-        machine.boot().write("/etc/systemd/system/service.d/container.conf", CONTAINER)
-        said = machine.run(*OFFLINE, "make", "-C", SOURCE, "install", deadline_s=INSTALL_S)
-        machine.power_off()
-    finally:
-        machine.close()
-    yield Installed(suite, [folder / "upper", root], clone, said)
+    yield install(suite, root, clone, folder)
     shutil.rmtree(folder)
 
 

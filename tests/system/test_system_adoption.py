@@ -61,6 +61,8 @@ def machine(boot: Boot) -> Machine:
         fake("halted", 8110),
         fake("begun", 8111),
         fake("ended", 8112, restart={"attempts": 3, "pauses_s": [0.1]}),
+        fake("blind", 8113, gpus=[0]),  # waits for a reading of a GPU that this machine has not
+        fake("other", 8104),  # in the place of "deaf", which takes its time to end
     ]
     made: Machine = boot()
     made.write("/etc/systemd/system/gpuagent.service.d/quick.conf", QUICK_RESTART)
@@ -135,6 +137,7 @@ def nothing(_: Machine) -> None:
 
 # The stage to be killed in; the server; what brings it there once it is started; the stages one of which must follow.
 TRANSITIONS: list[tuple[str, str, Callable[[Machine], object], tuple[str, ...]]] = [
+    ("waiting", "blind", nothing, ("waiting",)),
     ("starting", "slow", nothing, ("ready",)),
     ("ready", "slow", nothing, ("ready",)),
     ("unhealthy", "ill", sicken, ("unhealthy",)),
@@ -163,6 +166,20 @@ def test_a_kill_inside_a_stage_loses_nothing(
             same(before, after)
     assert seen.most <= 1
     stop(machine, name)
+
+
+def test_a_kill_while_one_server_gives_way_to_another_loses_nothing(machine: Machine) -> None:
+    start(machine, "deaf")
+    with watched(machine, "other") as seen:
+        machine.start("gpuagent", "switch", "other")
+        machine.until_stage("other", "clearing")
+        killed = agent_of(machine).pid
+        kill_agent(machine)
+        until_other_agent(machine, killed)
+        machine.until_stage("other", "ready")
+    assert seen.most == len(seen.all) == 1
+    assert live(machine, "deaf") == []
+    stop(machine, "other")
 
 
 def agent_away(machine: Machine) -> None:

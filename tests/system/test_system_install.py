@@ -8,7 +8,8 @@ import re
 import pytest
 
 from tests.real.real_house import table, until
-from tests.system.conftest import INSTALL_S, OFFLINE, Boot, Installed
+from tests.system.conftest import Boot
+from tests.system.installed import INSTALL_S, OFFLINE, Installed
 from tests.system.machine import SOURCE, CommandError, Machine
 from tests.system.servers import agent_of, fake, processes, start_agent, until_other_agent
 

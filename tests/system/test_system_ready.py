@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from tests.real.real_house import Document, until
-from tests.system.conftest import INSTALL_S, OFFLINE, Boot
+from tests.system.conftest import Boot
+from tests.system.installed import INSTALL_S, OFFLINE
 from tests.system.machine import SOURCE, Machine
 from tests.system.servers import agent_of, fake, live, start, start_agent, until_other_agent
 

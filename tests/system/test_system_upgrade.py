@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.real.real_house import until
-from tests.system.conftest import INSTALL_S, OFFLINE, Boot
+from tests.system.conftest import Boot
+from tests.system.installed import INSTALL_S, OFFLINE
 from tests.system.machine import SOURCE, CommandError, Machine
 from tests.system.servers import CONFIGURATION, agent_of, fake, start, start_agent, until_other_agent
 
