@@ -21,9 +21,16 @@ def read_environment_file(path: Path) -> dict[str, str]:
     if path.exists() and not path.is_file():
         raise ConfigError([f"{path}: is no regular file; name a file of KEY=VALUE lines"])
     try:
-        lines = path.read_bytes().decode().split("\n")
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}; let the agent's user read it"]) from error
+    return parse_environment(path, content)
+
+
+def parse_environment(path: Path, content: bytes) -> dict[str, str]:
+    """The variables in what stands in `path`; ConfigError as `read_environment_file` has it."""
+    try:
+        lines = content.decode().split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8"]) from error
     variables: dict[str, str] = {}

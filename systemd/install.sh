@@ -96,9 +96,9 @@ lay_out() {
     say "wrote $config: define a server in it"
   fi
   for each in $(our_units); do install -m 644 "systemd/$each" $units/; done
-  mkdir -p "${completion%/*}"
-  _GPUAGENT_COMPLETE=bash_source $home/venv/bin/gpuagent >$completion 2>/dev/null || rm -f $completion
   systemctl daemon-reload
+  { mkdir -p "${completion%/*}" && _GPUAGENT_COMPLETE=bash_source $home/venv/bin/gpuagent >$completion; } 2>/dev/null ||
+    rm -f $completion # a courtesy: a host may be without
 }
 
 install_it() {

@@ -92,6 +92,17 @@ def environment_of(pid: int) -> bytes | None:
         return None
 
 
+def hidden(pid: int) -> bool:
+    """Whether there is such a process though /proc does not show it to us (hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not os.path.exists(f"/proc/{pid}/stat")
+    except ProcessLookupError:
+        return False
+    return False
+
+
 def command_of(pid: int) -> tuple[bytes, ...]:
     """Its arguments; () for one without memory of its own, or one that is gone. May hang with the process itself."""
     try:

@@ -24,6 +24,7 @@ EDGE = "checks"
 LIMIT_S = 5.0
 """Of the whole look: a tenth of a second in health. A network mount that takes longer is as good as frozen."""
 POLL_S = 0.01
+AGAIN_S = 0.3  # until it is asked for again: to ask twice costs nothing
 OTHER_DEFINITION = "digest_differs"
 
 
@@ -61,20 +62,29 @@ class UnitChecks:
         return needs if taken is None else (*needs, taken)
 
     async def _of_files(self) -> tuple[Need, ...]:
-        began = time.clock_gettime(time.CLOCK_BOOTTIME)
+        began, why = time.clock_gettime(time.CLOCK_BOOTTIME), "the helper has not answered"
         try:
             async with asyncio.timeout(LIMIT_S):
-                await self._helper.check(self._name, self._digest)
-                while (record := self._read(began)) is None:  # noqa: ASYNC110 - another process writes it
-                    await asyncio.sleep(POLL_S)
+                record = None
+                while record is None:
+                    await self._helper.check(self._name, self._digest)
+                    why = f"gpuagent-check@{self._name}.service has not answered: is its storage frozen?"
+                    record = await self._await_record(began)
         except TimeoutError as error:
-            why = f"gpuagent-check@{self._name}.service has not answered within {LIMIT_S:g} s: is its storage frozen?"
-            raise EdgeError(EDGE, "look at the preconditions", why) from error
+            raise EdgeError(EDGE, "look at the preconditions", f"{why} (within {LIMIT_S:g} s)") from error
         except EdgeError as error:
             if error.slug != OTHER_DEFINITION:
                 raise
             return (_other_definition(self._name),)
         return tuple(_need(each) for each in record["needs"])
+
+    async def _await_record(self, began: float) -> Mapping[str, Any] | None:
+        """Of a look that began since; None: not soon. One that was asked for while another ended is not made."""
+        for _ in range(int(AGAIN_S / POLL_S)):
+            if (record := self._read(began)) is not None:
+                return record
+            await asyncio.sleep(POLL_S)
+        return None
 
     def _read(self, began: float) -> Mapping[str, Any] | None:
         """The record of a look that began since; None: there is none yet."""

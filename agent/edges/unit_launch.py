@@ -54,6 +54,13 @@ def failure(log: Path) -> EdgeError | None:
     return EdgeError("launch", "start", text, slug)
 
 
+def unexplained(unit: str, log: Path) -> EdgeError:
+    """It ended without a word in its log, or before it had one."""
+    if log.exists():
+        return EdgeError("launch", "start", f"{unit} ended at once; see: journalctl -u {unit}", "launch_failed")
+    return EdgeError("launch", "start", f"no log could be opened for it; see: journalctl -u {unit}", "log_unwritable")
+
+
 def _last_line(log: Path) -> str:
     try:
         with log.open("rb") as file:

@@ -32,10 +32,8 @@ LAUNCH_LIMIT_S = 20.0
 POLL_S = 0.01
 START_SEEN_S = 3.0
 """Somebody else's start is waited for so long until it is written down who began it."""
-EVIDENCE_S = 0.2
-"""From the end of the first process to systemd's word of how: 2 ms in health."""
-RECORD_S = 0.8
-"""The same, while systemd is not heard: the record is written after two starts of Python."""
+EVIDENCE_S = 1.0  # from the end of the first process to systemd's word of how: 2 ms in health
+RECORD_S = 2.0  # the same, while systemd is not heard: the record is written after two starts of Python
 CLD_EXITED = 1
 OOM = "oom-kill"
 
@@ -120,7 +118,7 @@ class UnitServer:
         finally:
             self._launching = None
         if launched is None:
-            raise unit_launch.failure(log) or EdgeError(EDGE, "start", "its unit ended at once", "launch_failed")
+            raise unit_launch.failure(log) or unit_launch.unexplained(self._unit, log)
         if not self._watch(launched):
             if (failure := unit_launch.failure(log)) is not None:
                 self._ended = invocation
@@ -142,6 +140,9 @@ class UnitServer:
             self._leader = Leader(launched, None)
             return True
         now = processes.stat(launched.main.pid)  # read after the opening: if it is the right one now, it was then
+        if now is None and processes.hidden(launched.main.pid):
+            os.close(pidfd)
+            raise EdgeError(EDGE, "watch its first process", unit_tree.HIDDEN, "launch_failed")
         if self._closed or now is None or now.process != launched.main or now.gone:
             os.close(pidfd)
             return self._closed
@@ -275,7 +276,7 @@ class UnitServer:
             if found.lives and found.launched is not None:
                 self._adopt(found.launched)
         elif leader.pidfd is None:
-            if not self._watch(leader.launched):
+            if not self._watch(leader.launched) and self._timer is None:
                 self._await_evidence(self._patience())
         elif leader.launched.main.pid not in found.ending:  # else its own death is counted
             self._kills = memory_kills.count(leader.launched.main.pid)

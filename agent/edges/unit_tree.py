@@ -11,6 +11,7 @@ from agent.edges.processes import Stat
 from agent.edges.server_tree import COMPILERS
 from agent.edges.unit_records import Launched, UnitRecords
 
+HIDDEN = "/proc hides its processes (hidepid): mount it with gid=GROUP, and give gpuagent.service that group"
 LAUNCHER = (b"-I", b"-m", b"agent.privileged.launch", b"run")
 """The arguments of what becomes the server by an exec, which keeps its pid and start time."""
 
@@ -29,10 +30,13 @@ class Found:
 
 
 def find(group: Cgroup, records: UnitRecords) -> Found:
-    """Search once. Blocks for some milliseconds. OSError: the group cannot be read."""
+    """Search once. Blocks for some milliseconds. OSError: the group cannot be read, or its processes are hidden."""
     pids = group.pids()
     launched = records.launched()  # after the group: of a process seen there, what was written before its exec is seen
-    everyone = [one for one in map(processes.stat, pids) if one is not None]
+    seen = {pid: processes.stat(pid) for pid in pids}
+    if any(one is None and processes.hidden(pid) for pid, one in seen.items()):
+        raise OSError(HIDDEN)
+    everyone = [one for one in seen.values() if one is not None]
     members = tuple(one for one in everyone if not one.gone)
     lives = launched is not None and launched.main in {one.process for one in members}
     return Found(

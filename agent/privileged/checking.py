@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.seen import Need
-from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
 from agent.families import FAMILIES, find, model_files
 from agent.launch_spec import LaunchSpec, digest, variables
@@ -50,14 +49,13 @@ def checked(name: str, config: Path = policy.CONFIG) -> dict[str, Any]:
 def _secret(spec: LaunchSpec) -> tuple[Mapping[str, str], Need | None]:
     if spec.environment_file is None:
         return {}, None
-    path = Path(spec.environment_file)
-    if (need := files.readable_file(path)) is not None:
-        return {}, need
+    remedy = "Make it root's alone, with lines NAME=value."
     try:
-        return read_environment_file(path), None
+        return policy.read_secrets(Path(spec.environment_file)), None
     except ConfigError as error:
-        remedy = "Correct the environment file; each line is NAME=value."
         return {}, files.unmet("environment_file", "bad_env", f"Environment: {'; '.join(error.faults)}", remedy)
+    except PolicyError as error:
+        return {}, files.unmet("environment_file", "bad_env", f"Environment: {error}", remedy)
 
 
 def _models(found: Policy, spec: LaunchSpec) -> tuple[str, ...]:

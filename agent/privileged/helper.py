@@ -24,7 +24,7 @@ from agent.launch_spec import digest
 from agent.privileged import policy, records
 from agent.privileged.logs import INVOCATION
 from agent.privileged.policy import NAME, PolicyError
-from agent.privileged.units import SystemdError, Units
+from agent.privileged.units import SystemdError, SystemdLateError, Units
 
 CORE = "gpuagent"
 REQUEST_BYTES = 4096
@@ -111,14 +111,16 @@ class Verbs:
             state = self._units.state(name)
             if state in ("active", "activating", "reloading"):
                 raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids)
-            if state != "deactivating":  # else systemd ends them, and begins our start after that
-                why = f"left-over processes in its control group: pid {', '.join(map(str, pids[:10]))}"
-                raise RefusalError("left_overs", why, pids=pids)
+            whose = "its unit is still ending" if state == "deactivating" else "left-over processes"
+            why = f"{whose}: pid {', '.join(map(str, pids[:10]))} in its control group"
+            raise RefusalError("left_overs", why, pids=pids)
         at = time.clock_gettime(time.CLOCK_BOOTTIME)
         order = {"invocation": invocation, "digest": request["digest"], "at": at}
         records.write(name, "order", order, 0o600, self._folder)
         try:
             self._units.start(name)
+        except SystemdLateError:
+            raise  # it may begin yet, and is ours then
         except SystemdError:
             records.take(name, "order", self._folder)  # an administrator's start must not pass for this one
             raise

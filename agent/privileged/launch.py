@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
 from agent.launch_spec import LaunchSpec, digest, variables
 from agent.privileged import become, logs, policy, records
@@ -57,8 +56,8 @@ def run(name: str, places: Places = HOST) -> NoReturn:
     invocation = order["invocation"] if order else f"{unit_invocation[:8]}-0"  # an administrator's own start
     try:
         logs.take_over(name, invocation, places.written, places.reader)
-    except OSError as error:
-        fail(LaunchError("log_unwritable", f"{places.written / name}: {error.strerror or error}"))
+    except (OSError, LookupError) as error:  # LookupError: there is no such user as the log's reader
+        fail(LaunchError("log_unwritable", f"{places.written / name}: {error}"))
     try:
         found = policy.load(places.config)
         spec = found.spec(name)
@@ -109,9 +108,11 @@ def secrets(spec: LaunchSpec) -> Mapping[str, str]:
     if spec.environment_file is None:
         return {}
     try:
-        return read_environment_file(Path(spec.environment_file))
+        return policy.read_secrets(Path(spec.environment_file))
     except ConfigError as error:
         raise LaunchError("bad_env", "; ".join(error.faults)) from error
+    except PolicyError as error:
+        raise LaunchError("bad_env", str(error)) from error
 
 
 def launch_record(invocation: str, unit_invocation: str, of: str, *, ordered: bool) -> dict[str, Any]:

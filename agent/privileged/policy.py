@@ -14,6 +14,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from agent.environment_file import NAME as VARIABLE
+from agent.environment_file import parse_environment
+from agent.errors import ConfigError
 from agent.launch_spec import DEFAULT_USER, NO_SERVERS, LaunchSpec
 
 CONFIG = Path("/etc/gpuagent/gpuagent.toml")
@@ -112,6 +114,15 @@ def read_owned(path: Path) -> bytes:
         if not stat.S_ISREG(state.st_mode) or state.st_size > CONFIG_BYTES:
             raise PolicyError("policy_unreadable", f"{path}: is no regular file of at most {CONFIG_BYTES} bytes")
         return file.read(CONFIG_BYTES)
+
+
+def read_secrets(path: Path) -> dict[str, str]:
+    """An environment_file, which root alone may have written: whoever could put a link in its place could have root
+    read another one to him. ConfigError, PolicyError: what to mend, and how."""
+    try:
+        return parse_environment(path, read_owned(path))
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
 
 
 def _check_owner(path: Path, state: os.stat_result) -> None:

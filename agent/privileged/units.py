@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,25 +11,32 @@ from pathlib import Path
 
 SYSTEMCTL = "/usr/bin/systemctl"
 GROUPS = Path("/sys/fs/cgroup/gpuagent.slice")
-START_S = 30.0  # systemd begins a start after the end of a stop that is under way
+START_S = 10.0  # some ten milliseconds in health
 CALL_S = 10.0  # milliseconds in health; systemd does not answer while it reloads
+GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
+"""A group that is gone, or going; a threaded one, whose processes stand in the one above."""
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class SystemdError(Exception):
-    """systemctl has failed, or has not ended in time; the text is its own."""
+    """systemctl has failed; the text is its own."""
+
+
+class SystemdLateError(SystemdError):
+    """systemctl has not ended in time: what was asked may yet be done."""
 
 
 class Units:
-    """The servers' units. `systemctl` and `groups` are others in tests alone."""
+    """The servers' units. `systemctl`, `groups` and `start_s` are others in tests alone."""
 
-    def __init__(self, systemctl: str = SYSTEMCTL, groups: Path = GROUPS) -> None:
+    def __init__(self, systemctl: str = SYSTEMCTL, groups: Path = GROUPS, start_s: float = START_S) -> None:
         self._systemctl = systemctl
         self._groups = groups
+        self._start_s = start_s
 
     def start(self, name: str) -> None:
         """Until its process is there. SystemdError."""
-        self._call(START_S, "start", _unit(name))
+        self._call(self._start_s, "start", _unit(name))
 
     def check(self, name: str) -> None:
         """Begin a look at its preconditions. SystemdError."""
@@ -42,8 +50,11 @@ class Units:
         """Everything in its control group, whatever systemd thinks of the unit; sub-groups too."""
         found: list[int] = []
         for folder, _, _ in os.walk(self._groups / _unit(name)):
-            with suppress(OSError):  # the group is gone
+            try:
                 found += map(int, Path(folder, "cgroup.procs").read_text().split())
+            except OSError as error:
+                if error.errno not in GONE:
+                    raise
         return tuple(sorted({*found} - {0}))  # 0: of another pid namespace
 
     def signal(self, name: str, pids: tuple[int, ...], number: signal.Signals) -> None:
@@ -61,9 +72,12 @@ class Units:
         """SIGKILL to all of it at once, forks included: the kernel's own way, where it has it (5.14)."""
         group = self._groups / _unit(name)
         try:
-            (group / "cgroup.kill").write_text("1")
+            fd = os.open(group / "cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)  # not created: there, that is forbidden
         except FileNotFoundError:
             self.signal(name, self.pids(name), signal.SIGKILL)
+            return
+        with suppress(OSError), open(fd, "wb", buffering=0) as file:  # OSError: the group is gone
+            file.write(b"1")
 
     def _call(self, limit_s: float, *words: str) -> str:
         try:
@@ -78,7 +92,7 @@ class Units:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise SystemdError(f"systemctl {words[0]} has not ended within {limit_s:g} s") from error
+            raise SystemdLateError(f"systemctl {words[0]} has not ended within {limit_s:g} s") from error
         except OSError as error:
             raise SystemdError(f"{self._systemctl}: {error.strerror}") from error
         if done.returncode:

@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from agent.launch_spec import digest
+from agent.privileged import policy, records
+from agent.privileged.helper import Verbs
+from agent.privileged.units import Units
 from tests.privileged.privileged_house import DEADLINE_S, HelperProcess, exchange, running
 
 
@@ -213,3 +217,57 @@ def test_without_a_socket_of_systemds_it_says_who_starts_it() -> None:
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 1
     assert "systemctl start gpuagent-helper.socket" in done.stderr
+
+
+def test_what_is_still_ending_is_not_started_beside(helper: HelperProcess) -> None:
+    helper.occupy(4242)
+    (helper.folder / "state").write_text("deactivating\n")
+    reply = helper.start()
+    assert (reply["ok"], reply["slug"]) == (False, "left_overs")
+    assert "still ending" in reply["why"]
+
+
+def test_an_order_goes_with_a_start_that_failed_and_stays_with_one_that_may_yet_come(helper: HelperProcess) -> None:
+    (helper.folder / "broken").touch()
+    assert helper.start()["slug"] == "systemd_failed"
+    assert records.read("demo", "order", helper.folder / "records") is None
+    (helper.folder / "systemctl").write_text("#!/bin/sh\nexec sleep 600\n")
+    units = Units(str(helper.folder / "systemctl"), helper.folder / "groups", start_s=0.2)
+    verbs = Verbs(units, helper.folder / "gpuagent.toml", helper.folder / "records")
+    of = digest(policy.load(helper.folder / "gpuagent.toml").spec("demo"))
+    asked = {"verb": "start", "name": "demo", "digest": of, "invocation": "0123abcd-1"}
+    reply, _ = verbs.answer(json.dumps(asked).encode())
+    assert (reply["slug"], "within" in reply["why"]) == ("systemd_failed", True)
+    assert records.read("demo", "order", helper.folder / "records") is not None
+
+
+def test_without_the_kernels_own_way_each_process_is_killed(helper: HelperProcess) -> None:
+    with subprocess.Popen(["sleep", "600"]) as victim:
+        helper.occupy(victim.pid)
+        assert helper.ask(verb="kill", name="demo")["ok"]
+        assert victim.wait(20) == -signal.SIGKILL
+
+
+def test_a_group_that_cannot_be_read_is_no_empty_one(helper: HelperProcess) -> None:
+    helper.group.mkdir(parents=True)
+    (helper.group / "cgroup.procs").mkdir()  # any fault but that it is gone
+    assert helper.start()["ok"] is False
+    assert "start" not in " ".join(helper.calls())
+
+
+HIDDEN = """
+import os, sys
+from agent.edges import processes
+os.setgid(65534), os.setuid(65534)
+print(processes.stat(1), processes.hidden(1), processes.hidden(os.getpid()), processes.hidden(2**22 - 1))
+"""
+
+
+def test_a_process_that_proc_hides_from_us_is_told_from_one_that_is_gone() -> None:
+    """With /proc mounted as hidepid, unknown must not pass for gone."""
+    script = f"mount -t proc -o hidepid=2 proc /proc && exec {sys.executable} -c '{HIDDEN}'"
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == ["None", "True", "False", "False"]

@@ -419,3 +419,28 @@ def test_a_look_names_what_is_missing(place: Place, command: list[str], keys: di
     record = checking.checked("demo", place.folder / "gpuagent.toml")
     assert [need["slug"] for need in record["needs"]] == slugs
     assert all(need["text"] and need["remedy"] for need in record["needs"])
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+@pytest.mark.parametrize("what", ["a link to another's", "a file of the server's user", "in a folder of his", "a pipe"])
+def test_root_reads_no_secrets_that_others_could_have_laid_there(place: Place, verb: str, what: str) -> None:
+    """Else the server's user would have root read another server's secrets to him."""
+    anothers = place.folder / "another.env"
+    anothers.write_text("TOKEN=hf_canary\n")
+    anothers.chmod(0o600)
+    home = place.folder / "home"
+    home.mkdir()
+    mine = home / "mine.env"
+    if what == "a link to another's":
+        mine.symlink_to(anothers)
+    elif what == "a pipe":
+        os.mkfifo(mine)
+    else:
+        mine.write_text("TOKEN=mine\n")
+        shutil.chown(mine if what == "a file of the server's user" else home, USER)
+    place.configure(["/usr/bin/env"], environment_file=str(mine))
+    place.order()
+    place.do(verb)
+    said = json.dumps(place.record("check")["needs"]) if verb == "check" else place.log_path().read_text()
+    assert "bad_env" in said
+    assert "hf_canary" not in said
