@@ -425,14 +425,14 @@ def test_a_look_names_what_is_missing(place: Place, command: list[str], keys: di
 @pytest.mark.parametrize("what", ["a link to another's", "a file of the server's user", "in a folder of his", "a pipe"])
 def test_root_reads_no_secrets_that_others_could_have_laid_there(place: Place, verb: str, what: str) -> None:
     """Else the server's user would have root read another server's secrets to him."""
-    anothers = place.folder / "another.env"
-    anothers.write_text("TOKEN=hf_canary\n")
-    anothers.chmod(0o600)
+    other_env = place.folder / "another.env"
+    other_env.write_text("TOKEN=hf_canary\n")
+    other_env.chmod(0o600)
     home = place.folder / "home"
     home.mkdir()
     mine = home / "mine.env"
     if what == "a link to another's":
-        mine.symlink_to(anothers)
+        mine.symlink_to(other_env)
     elif what == "a pipe":
         os.mkfifo(mine)
     else:
