@@ -12,6 +12,8 @@ from agent.roster import Roster
 
 SLACK_S = 30.0
 """Beyond the servers' own patience, before an ending agent gives up on them."""
+HEAR_S = 0.3
+"""Systemd's word that the host goes down may come after its SIGTERM."""
 LEAVE_S = 2.0
 """For what is decided and not carried out yet: a save takes milliseconds."""
 
@@ -41,4 +43,5 @@ async def leave_them(roster: Roster) -> bool:
             await roster.drained()
     except TimeoutError:
         log.warning("ending without everything being carried out")
+    await asyncio.sleep(HEAR_S)
     return True

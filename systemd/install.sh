@@ -128,6 +128,7 @@ remove_it() {
     find $units -lname "$units/$each" -delete # what enabled it
     rm -f "$units/$each"
   done
+  rmdir $units/gpuagent.service.wants 2>/dev/null || true # unless somebody has put a unit of his there
   systemctl daemon-reload
   systemctl reset-failed 'gpuagent*' 2>/dev/null || true
   rm -rf $home /run/gpuagent-server /run/gpuagent /run/gpuagent-helper.sock
