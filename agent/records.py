@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin, replaced, shut_down
+from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin, shut_down
 from agent.core.forecast import Expected, expect
 from agent.core.host import Taken
-from agent.core.model import Booted, Stage, State
+from agent.core.model import Stage, State
 from agent.errors import EdgeError
 from agent.ports import History
 from agent.view import StartPages, show_start
@@ -71,10 +71,6 @@ class Records:
         """A step of the machine was taken, at `unix_s` (Unix seconds)."""
         server = self._servers[step.name]
         start = server.starts[0] if server.starts else None
-        if start is not None and isinstance(step.event, Booted):
-            over = replaced(start, step.event, server.origin)
-            if over is not start:
-                self._replace(server, start := over)
         new = follow(start, step.before, step.state, at=step.event.at, unix_s=unix_s, origin=server.origin)
         if new is None or new is start:
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.core.model import After, Booted, Cause, Exit, Stage, State, Step
+from agent.core.model import After, Cause, Exit, Stage, State, Step
 
 KEPT = 500
 """Starts that are remembered of each server."""
@@ -109,15 +109,6 @@ def lost(start: Start, origin: Origin, said: Cause | None = None, how: Exit | No
     if said is None or start.boot_id != origin.boot_id:
         return replace(start, outcome=Outcome.LOST, cause_slug=slug, cause_text=text, cause_quoted=False)
     return replace(start, outcome=Outcome.LOST, cause_slug=said.slug, cause_text=said.text, cause_quoted=said.quoted)
-
-
-def replaced(start: Start, booted: Booted, origin: Origin) -> Start:
-    """The newest start as an agent finds it that starts: over, if another attempt runs by now in its place."""
-    seen = booted.seen
-    same = seen.main is None or seen.invocation in (None, start.invocation)
-    if start.outcome is not None or same or booted.saved.invocation != start.invocation:
-        return start
-    return lost(start, origin, booted.ended, booted.exit)
 
 
 def shut_down(start: Start) -> Start:

@@ -109,7 +109,6 @@ def launch(state: State, at: float, policy: Policy) -> Transition:
 def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
     """A server of ours runs already: go on with it instead of launching another."""
     state = _forget_attempt(state)
-    invocation = state.seen.invocation or state.saved.invocation
     state = replace(
         state,
         main=state.seen.main,
@@ -117,9 +116,8 @@ def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
         steps=((Step.LAUNCHED, at),),
         saved=replace(
             state.saved,
-            invocation=invocation,
+            invocation=state.seen.invocation or state.saved.invocation,
             running=True,
-            served=state.saved.served and invocation == state.saved.invocation,  # else that was an earlier one
             gave_up=None,
         ),
     )

@@ -104,6 +104,7 @@ def _given_up(slug: str) -> Cause:
 
 def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Transition:
     """A wanted server runs: it goes on where it was, and its start with the times that are known of it."""
+    served = state.saved.served
     adopted = adopt(state, event.at, policy, why)
     now = adopted.state
     now = replace(
@@ -115,7 +116,7 @@ def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Trans
     )
     if event.health is Health.OK:
         return Transition(ready(now, event.at, f"{why}; it answers").state, adopted.effects)
-    if not now.saved.served:
+    if not served:
         return Transition(speak_later(now, event.at, policy), adopted.effects)
     moved = enter(now, event.at, Stage.UNHEALTHY, f"{why}; it does not answer", wait_s=policy.unhealthy_s)
     return Transition(moved.state, adopted.effects)

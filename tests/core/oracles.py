@@ -153,8 +153,8 @@ class Truth(Promises):
     def _booted(self, one: Taken, event: Booted) -> None:
         """A running server goes on where it was; what ended while no agent ran is told."""
         name, state, saved, seen = one.name, one.state, event.saved, event.seen
-        if seen.invocation != saved.invocation and (not seen.ordered or seen.main is not None):
-            saved = replace(saved, running=saved.running and seen.ordered, served=False)
+        if not seen.ordered and seen.invocation != saved.invocation:
+            saved = replace(saved, running=False, served=False)
         if event.rebooted:
             saved = replace(saved, running=False, served=False, attempt=0, gave_up=None)
         if state.saved.want is not Want.UP:

@@ -100,14 +100,3 @@ def an_administrators_stop_is_followed_by_a_launch(stack: ExitStack) -> None:
         return Transition(replace(done.state, saved=saved, after=After.AGAIN), done.effects)
 
     everywhere(stack, honest, hasty)
-
-
-@bug
-def what_an_earlier_attempt_has_served_counts_for_the_next(stack: ExitStack) -> None:
-    honest = moves.adopt
-
-    def generous(state: State, at: float, policy: Policy, why: str) -> Transition:
-        done = honest(state, at, policy, why)
-        return replace(done, state=replace(done.state, saved=replace(done.state.saved, served=state.saved.served)))
-
-    everywhere(stack, honest, generous)
