@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
+import time
 from dataclasses import dataclass
 
 from agent.core.model import Life
@@ -14,6 +16,11 @@ from agent.edges.unit_records import Launched, UnitRecords
 HIDDEN = "/proc hides its processes (hidepid): mount it with gid=GROUP, and give gpuagent.service that group"
 LAUNCHER = (b"-I", b"-m", b"agent.privileged.launch", b"run")
 """The arguments of what becomes the server by an exec, which keeps its pid and start time."""
+FORKED = frozenset({b"systemd", b"systemd-executor", b"init"})
+"""What systemd's child is called before it becomes the launcher, until it calls itself "(python)"; also as seen in
+the midst of the exec: nothing at all."""
+FORKED_S = 5.0
+"""Systemd's child executes its program within some ten milliseconds of its birth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +38,12 @@ class Found:
 
 def find(group: Cgroup, records: UnitRecords) -> Found:
     """Search once. Blocks for some milliseconds. OSError: the group cannot be read, or its processes are hidden."""
-    pids = group.pids()
-    launched = records.launched()  # after the group: of a process seen there, what was written before its exec is seen
-    seen = {pid: processes.stat(pid) for pid in pids}
+    seen = {pid: processes.stat(pid) for pid in group.pids()}
     if any(one is None and processes.hidden(pid) for pid, one in seen.items()):
         raise OSError(HIDDEN)
-    everyone = [one for one in seen.values() if one is not None]
-    members = tuple(one for one in everyone if not one.gone)
+    members = tuple(one for one in seen.values() if one is not None and not one.gone)
+    becoming = any(_becoming(one) for one in members)
+    launched = records.launched()  # last: of a process seen as the server, what was written before its exec is seen
     lives = launched is not None and launched.main in {one.process for one in members}
     return Found(
         members=members,
@@ -45,14 +51,30 @@ def find(group: Cgroup, records: UnitRecords) -> Found:
         ending=tuple(one.pid for one in members if processes.ending(one)),
         launched=launched,
         lives=lives,
-        starting=not lives and any(is_launcher(one.pid) for one in members),
+        starting=becoming and not lives,
         life=_life(group, members),
     )
 
 
 def is_launcher(pid: int) -> bool:
-    """Whether it has still to become the server."""
-    return processes.command_of(pid)[1 : 1 + len(LAUNCHER)] == LAUNCHER
+    """Whether it has still to become the server, by one exec."""
+    return _is_launcher(processes.command_of(pid))
+
+
+def _is_launcher(command: tuple[bytes, ...]) -> bool:
+    return command[1 : 1 + len(LAUNCHER)] == LAUNCHER
+
+
+def _becoming(one: Stat) -> bool:
+    """Whether it has still to become the server, by one exec or two."""
+    command = processes.command_of(one.pid)
+    if _is_launcher(command):
+        return True
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - one.started / processes.TICKS_PER_S
+    if age_s > FORKED_S or one.exiting:
+        return False
+    program = command[0] if command else b""
+    return program == b"" or program.startswith(b"(") or os.path.basename(program) in FORKED
 
 
 def _life(group: Cgroup, members: tuple[Stat, ...]) -> Life:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,7 +17,7 @@ from agent.core.model import Exit
 from agent.edges.processes import command_of
 from agent.edges.systemd import path_of
 from agent.errors import EdgeError
-from tests.edges.edges_house import nothing_more_than
+from tests.edges.edges_house import nothing_more_than, until
 from tests.edges.unit_house import Host, looked
 from tests.fakes.systemd import BOOT_ID
 
@@ -27,6 +28,19 @@ ENDS = [PYTHON, "-S", "-c", "import sys; sys.exit(3)"]
 ENDS_WELL = [PYTHON, "-S", "-c", "pass"]
 SILENT_S = 0.4
 """Nothing more may be told within it: twice what the edge waits for evidence."""
+
+
+async def reader_of(pipe: Path) -> int:
+    """Waits until somebody reads it; the end to write to."""
+
+    async def opened() -> int | None:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody has opened it
+            return None
+
+    writer: int = await until(opened, "a reader")
+    return writer
 
 
 # -- launch ------------------------------------------------------------------------------------------
@@ -276,6 +290,51 @@ async def test_a_start_under_way_is_no_left_over(host: Host) -> None:
     tree = await look
     assert tree.main is not None
     assert tree.invocation == "abcd-0"
+
+
+async def test_a_look_in_whose_midst_the_launcher_becomes_the_server_takes_it_for_no_left_over(host: Host) -> None:
+    server = host.server()
+    os.kill((await host.launched(server)).pid, signal.SIGKILL)
+    await host.exit()
+    record = host.folder / "records" / "demo.launch.json"
+    earlier = record.read_bytes()
+    host.fake.silent = True  # nobody but the look reads the record
+    host.unit.plan["wait"] = str(host.folder / "go")
+    await host.unit.start("abcd-0", ordered=False)
+    (pid,) = host.unit.pids()
+    await host.sees("the launcher", lambda: b"run" in command_of(pid))
+    record.unlink()
+    os.mkfifo(record)  # whoever reads it now waits for us
+    look = asyncio.create_task(server.look())
+    writer = await reader_of(record)
+    (host.folder / "go").touch()
+    await host.sees("the server", lambda: command_of(pid) == (b"/bin/sleep", b"1000"))
+    os.write(writer, earlier)
+    os.close(writer)
+    tree = await look
+    assert (tree.main is not None, tree.invocation, tree.ordered) == (True, "abcd-0", False)
+
+
+@pytest.mark.parametrize(
+    "name", ["(python)", "/usr/lib/systemd/systemd-executor", "/lib/systemd/systemd", "/sbin/init"]
+)
+async def test_what_systemd_has_forked_and_not_executed_yet_is_no_left_over(host: Host, name: str) -> None:
+    server = host.server()
+    await host.launched(server)
+    host.unit.process.kill()
+    await host.exit()
+    forked = await asyncio.create_subprocess_exec(
+        name, "-S", "-c", "import sys; sys.stdin.read()", executable=PYTHON, stdin=asyncio.subprocess.PIPE
+    )
+    host.unit.holds(forked.pid)
+    look = asyncio.create_task(server.look())
+    await anyio.sleep(0.1)
+    assert not look.done()
+    forked.stdin.close()
+    await forked.wait()
+    tree = await look
+    assert [process.pid for process in tree.all] == list(tree.ending)  # dead, at most
+    await looked(server, lambda tree: tree.all == (), "its end")
 
 
 # -- adoption ------------------------------------------------------------------------------------------
