@@ -7,7 +7,7 @@ FAST := tests/core tests/families tests/loop
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-system lint smoke fast soak bench install uninstall lock clean
+.PHONY: help demo test test-system lint smoke fast soak bench read-samples install uninstall lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test-system  the floor on real systemd in containers; needs root, systemd-container and mmdebstrap'
 	@echo 'make soak    the simulation, for long'
 	@echo 'make bench   latency and cost'
+	@echo 'make read-samples DIR=...   scores the reading of logs against an INDEX.tsv (see tests/families/read_samples.py)'
 	@echo 'make install    for the whole host, under systemd; as root. make uninstall takes it away (PURGE=1: with its data)'
 	@echo 'make lock    requirements*.lock after pyproject.toml (delete them first to move to the newest releases)'
 	@echo 'make clean   removes what the others made'
@@ -63,6 +64,9 @@ soak: $(VENV)/.dev-ready
 
 bench: $(VENV)/.demo-ready
 	@$(PY) -m tests.bench
+
+read-samples: $(VENV)/.demo-ready
+	@$(PY) -m tests.families.read_samples $(or $(DIR),$(error DIR=... is the folder with the logs and their INDEX.tsv))
 
 # uv resolves for every supported Python at once, and writes no registry's name into the file.
 UV_COMPILE = .venv-lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

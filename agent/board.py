@@ -42,6 +42,8 @@ class Snapshot:
     full: bytes = b"{}"
     public: bytes = b"{}"
     about: bytes = b"{}"  # the same, with the servers' names instead of their documents; the same for everyone
+    holds: bytes = b'{"holds":[]}'  # the JSON document of GET /holds; the same for everyone
+    rivals: bytes = b'{"rivals":[],"warnings":[]}'  # ... and of GET /rivals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,8 +17,9 @@ async def look_back(name: str, member: Member, saved: Saved, records: Records, *
     watch = member.watch
     seen = await watch.look()
     ran = saved.running and not rebooted
-    how = watch.last_exit(saved.invocation) if ran and seen.main is None else Exit()
-    ended = await watch.last_words(saved.invocation, how) if ran and seen.tree == () else None
+    another = seen.main is not None and seen.invocation not in (None, saved.invocation)  # started since
+    how = watch.last_exit(saved.invocation) if ran and (seen.main is None or another) else Exit()
+    ended = await watch.last_words(saved.invocation, how) if ran and (seen.tree == () or another) else None
     health = await watch.ask_health(seen) if seen.main is not None else None
     if seen.main is None and saved.invocation is not None:
         watch.recall(saved.invocation)  # what it said last is asked for, also when it is down

@@ -20,6 +20,8 @@ from agent.watch import Outside
 
 Open = Callable[[Definition, Config, Callable[[str], str]], Outside]
 """Makes the edges of a server; the last argument takes secrets out of a text."""
+Take = Callable[[Mapping[str, Defined], frozenset[str]], Awaitable[None]]
+"""Puts a configuration in force: the servers, and the units that are to be kept off."""
 
 log = structlog.get_logger()
 
@@ -30,7 +32,7 @@ class Configured:
     def __init__(self, path: Path, config: Config, open_edges: Open) -> None:
         self.config = config
         self.refused: str | None = None  # why the file as it is now is not in force
-        self._path = path
+        self.path = path
         self._open_edges = open_edges
         self._definitions = define(config)
         self._environments: list[Environment] = [each.environment for each in self._definitions.values()]
@@ -40,14 +42,19 @@ class Configured:
         """Those that are defined."""
         return _defined(self._definitions, self.config, self._open_edges, self.hide)
 
+    @property
+    def listed(self) -> frozenset[str]:
+        """The units of the host that are to be kept off."""
+        return frozenset(self.config.rivals.units)
+
     def hide(self, text: str) -> str:
         """Text from outside without secrets; those of definitions that are in force no more are secrets still."""
         return redact(text, [value for each in self._environments for value in each.secrets])
 
-    async def reload(self, take: Callable[[Mapping[str, Defined]], Awaitable[None]]) -> Mapping[str, Sequence[str]]:
+    async def reload(self, take: Take) -> Mapping[str, Sequence[str]]:
         """Read the file again and let `take` put it in force: whole, or not at all.
 
-        What changed: {added, removed, changed, later}. ConfigError: it is wrong, or cannot be taken now.
+        What changed: see config.reload.Changes. ConfigError: it is wrong, or cannot be taken now.
         """
         async with self._one_at_a_time:
             try:
@@ -57,13 +64,13 @@ class Configured:
                 log.warning("the configuration is refused; the last good one stays in force", faults=error.faults)
                 raise
 
-    async def _reload(self, take: Callable[[Mapping[str, Defined]], Awaitable[None]]) -> Mapping[str, Sequence[str]]:
-        read = await asyncio.to_thread(load, self._path)
+    async def _reload(self, take: Take) -> Mapping[str, Sequence[str]]:
+        read = await asyncio.to_thread(load, self.path)
         told = changes(self.config, read)
         config = read.model_copy(update={"agent": self.config.agent})  # its keys count at the agent's next start
         definitions = define(config)
         self._environments += [each.environment for each in definitions.values()]
-        await take(_defined(definitions, config, self._open_edges, self.hide))
+        await take(_defined(definitions, config, self._open_edges, self.hide), frozenset(config.rivals.units))
         self.config, self._definitions, self.refused = config, definitions, None
         log.info("the configuration was read again", **asdict(told))
         return asdict(told)

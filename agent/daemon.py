@@ -29,7 +29,9 @@ from agent.edges.history import HistoryFile
 from agent.edges.notify import Notifier
 from agent.edges.store import LOCKED, StateFile
 from agent.errors import ConfigError, EdgeError
+from agent.keeping_off import Fight
 from agent.loop import Loop
+from agent.ports import Rivals
 from agent.records import Records
 from agent.view import Document, rfc3339
 from agent.watch import Outside
@@ -57,6 +59,10 @@ class Mode(AbstractAsyncContextManager[Any, None], Protocol):
     @property
     def admins(self) -> int | None:
         """The group whose members may make changes; None: there is none."""
+
+    @property
+    def rivals(self) -> Rivals | None:
+        """The units that fight over the GPUs; None: it cannot turn any off."""
 
     def shutting_down(self) -> bool:
         """Whether the host goes down."""
@@ -125,9 +131,10 @@ async def _serve_in(
         on_beat=Pulse(notifier),
         ends_servers=mode.ends_servers,
         shutting_down=mode.shutting_down,
+        fight=Fight(configured.listed, mode.rivals),
     )
     reload, admins = _reloading(configured, loop), mode.admins
-    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, reload, admins)
+    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, reload, admins, loop.hold)
     api = ApiThread(app, config.agent.listen_address, path, mode=0o600 if admins is None else 0o660, group=admins)
     closing = _closing_on_signals(notifier)
     api.start()
@@ -173,7 +180,8 @@ def _closing_on_signals(notifier: Notifier) -> asyncio.Event:
 
 def _faults(mode: Mode, configured: Configured) -> list[str]:
     refused = [f"configuration-refused: {configured.refused}"] if configured.refused else []
-    return refused + mode.faults()
+    lacks = f"no-server: no server is defined: edit {configured.path.absolute()}, then: gpuagent reload"
+    return [*refused, *([] if configured.config.servers else [lacks]), *mode.faults()]
 
 
 def _about(mode: str) -> tuple[Document, Document]:
@@ -207,5 +215,5 @@ class Pulse:
         if not self._ready:
             self._notifier.ready()
             self._ready = True
-        self._notifier.status(why)
+        self._notifier.status(why or "no server is defined")
         self._notifier.watchdog()

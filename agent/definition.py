@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
 from agent.config import Config, ServerConfig, read_environment_file
+from agent.config.model import NeedsConfig
 from agent.config.rules import address_of, family_of, port_of, shared
 from agent.core.model import Policy
+from agent.core.storage import SHM
 from agent.errors import ConfigError, EdgeError
 from agent.families import Family, flag_value, model_files
 from agent.launch_spec import LaunchSpec, digest, variables
+from agent.preconditions import Preconditions
+
+V = TypeVar("V")
+
+CACHES = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "TRANSFORMERS_CACHE",
+    "LLAMA_CACHE",
+    "VLLM_CACHE_ROOT",
+    "SGLANG_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "XDG_CACHE_HOME",
+    "TMPDIR",
+)
+"""Variables that name a folder to which servers write."""
 
 
 class Environment:
@@ -51,7 +73,9 @@ class Definition:
     bind: str  # where it listens, as far as its command or its family says
     port: int
     health_path: str
-    files: tuple[Path, ...]  # models: must be there and readable
+    files: tuple[Path, ...]  # models: must be there, readable and whole
+    preconditions: Preconditions
+    writes: tuple[Path, ...]  # folders that it fills, beside that of its logs
     policy: Policy
     digest: str  # of what is launched: starts of the same one can be compared
 
@@ -90,6 +114,8 @@ def _define(name: str, server: ServerConfig, overlaps: frozenset[str]) -> Defini
         port=port,
         health_path=server.health_path or family.health_path,
         files=_files(server, family),
+        preconditions=preconditions(server.needs),
+        writes=_writes(server),
         policy=_policy(name, server, family, spec.gpus, overlaps),
         digest=digest(spec),
     )
@@ -108,11 +134,38 @@ def launch_spec(name: str, server: ServerConfig) -> LaunchSpec:
     )
 
 
+def preconditions(needs: NeedsConfig) -> Preconditions:
+    """As the privileged code makes them from the same file: a test compares the two."""
+    return Preconditions(
+        mounts=tuple(map(str, needs.mounts)),
+        filesystems=_by_path(needs.filesystems),
+        files=tuple(map(str, needs.files)),
+        contains=_by_path(needs.contains),
+        sha256=_by_path(needs.sha256),
+        free_mib=_by_path(needs.free_mib),
+        free_inodes=_by_path(needs.free_inodes),
+        shm_mib=needs.shm_mib,
+        shm_free_mib=needs.shm_free_mib,
+    )
+
+
+def _by_path(table: Mapping[Path, V]) -> dict[str, V]:
+    return {str(path): value for path, value in table.items()}
+
+
 def _files(server: ServerConfig, family: Family) -> tuple[Path, ...]:
     """The models that the command names by the family's flags, and those that the definition adds."""
     base = server.working_dir or Path.cwd()
     named = map(Path, model_files(server.command, family))
     return tuple(dict.fromkeys(base / file for file in (*named, *server.model)))
+
+
+def _writes(server: ServerConfig) -> tuple[Path, ...]:
+    """What is said, or else its working folder and the caches that its environment names; and shared memory."""
+    named = [Path(server.environment[name]) for name in CACHES if name in server.environment]
+    found = [*([server.working_dir] if server.working_dir is not None else []), *named]
+    folders = server.disk.folders or [folder for folder in found if folder.is_absolute()]
+    return tuple(dict.fromkeys([*folders, Path(SHM)]))
 
 
 def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ...], overlaps: frozenset[str]) -> Policy:
@@ -124,6 +177,9 @@ def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ..
         autostart=server.autostart,
         start_limit_s=server.start_limit_s,
         on_stall=server.on_stall,
+        on_disk_low=server.disk.on_low,
+        disk_warn_mib=server.disk.warn_mib,
+        disk_low_mib=server.disk.low_mib,
         unhealthy_s=server.unhealthy_s,
         terms_s=family.terms_s,
         attempts=server.restart.attempts,

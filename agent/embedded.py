@@ -14,6 +14,8 @@ from agent.edges.child_server import ChildServer
 from agent.edges.log_bound import LogBound
 from agent.edges.log_tail import LogTail
 from agent.edges.probe import HttpProbe
+from agent.edges.storage import FileSystems
+from agent.ports import Rivals
 from agent.watch import Outside
 
 
@@ -23,6 +25,7 @@ class Embedded:
     name = "embedded"
     ends_servers = True
     admins: int | None = None
+    rivals: Rivals | None = None
 
     async def __aenter__(self) -> Embedded:
         return self
@@ -56,6 +59,7 @@ class Embedded:
                 working_dir=definition.working_dir,
                 files=definition.files,
                 environment_file=definition.environment_file,
+                preconditions=definition.preconditions,
                 log_folder=folder,
                 host=definition.bind,
                 port=definition.port,
@@ -65,6 +69,7 @@ class Embedded:
             ),
             family=family,
             keeper=LogBound(folder, log.max_mib, (log.keep_attempts, log.keep_mib)),
+            storage=FileSystems((folder, *definition.writes)),
             open_log=LogTail,
             log_path=lambda invocation: folder / f"{invocation}.log",
             redact=hide,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from agent.core.model import Stage, State
+from agent.keeping_off import KeepingOff
 from agent.roster import Roster
 
 SLACK_S = 30.0
@@ -33,7 +34,7 @@ async def see_them_end(roster: Roster, quiescent: asyncio.Event, states: Callabl
     return True
 
 
-async def leave_them(roster: Roster) -> bool:
+async def leave_them(roster: Roster, keeping_off: KeepingOff) -> bool:
     """Carry out what is decided, and let the servers run. True: none was to end.
 
     A launch or a signal that takes long is not waited for: the next run of the agent goes on from what it finds.
@@ -41,6 +42,7 @@ async def leave_them(roster: Roster) -> bool:
     try:
         async with asyncio.timeout(LEAVE_S):
             await roster.drained()
+            await keeping_off.drained()
     except TimeoutError:
         log.warning("ending without everything being carried out")
     await asyncio.sleep(HEAR_S)

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import structlog
 
-from agent.board import Board, Snapshot
+from agent.board import Board
 from agent.booting import look_back
 from agent.core.chronicle import runs
-from agent.core.host import Taken, advance, present
+from agent.core.host import Taken, advance, present, tell_of_rivals
 from agent.core.model import (
     Answer,
     Ask,
@@ -27,6 +27,7 @@ from agent.core.model import (
     Effect,
     Event,
     Look,
+    NotOff,
     Reconfigured,
     Saved,
     Stage,
@@ -35,15 +36,14 @@ from agent.core.model import (
 )
 from agent.ending import leave_them, see_them_end
 from agent.errors import ConfigError, EdgeError
+from agent.keeping_off import NO_FIGHT, Fight, KeepingOff
 from agent.ports import Store
 from agent.records import Records
 from agent.roster import Defined, Roster
-from agent.view import Document, Face, Shown, dump, show, status
+from agent.showing import Showing
+from agent.view import Document
 
 BEAT_S = 1.0
-UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING})
-"""Stages of an attempt that has no log yet: the last attempt's lines would mislead."""
-
 log = structlog.get_logger()
 
 
@@ -63,7 +63,7 @@ class Loop:
         on_beat: Callable[[str], None] = lambda why: None,
         ends_servers: bool = True,
         shutting_down: Callable[[], bool] = lambda: False,
-        wall: Callable[[], float] = time.time,
+        fight: Fight = NO_FIGHT,
     ) -> None:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
@@ -72,28 +72,25 @@ class Loop:
         """
         self._store = store
         self._records = records
-        self._board = board
         self._run = run
-        self._about = about
-        self._more_faults = more_faults
         self._on_beat = on_beat
         self._ends_servers = ends_servers
         self._shutting_down = shutting_down
-        self._wall = wall
         self._loop = asyncio.get_running_loop()
         self._tasks = asyncio.TaskGroup()
         self._states: Mapping[str, State] = {name: State() for name in servers}
         self._saved: dict[str, Saved] = {}  # as of the agent's start, or of a server's removal
         self._roster = Roster(store, records, lambda name: self._states[name], self._deliver, self._tasks)
+        self._keeping_off = KeepingOff(fight, store, self._tell_of_rivals)
+        shown = (self._roster, records, store, self._keeping_off)
+        self._showing = Showing(board, about, *shown, more_faults, lambda: self._saved, self._to_wall)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
-        self._shown: dict[str, Shown] = {}
         self._answers: dict[int, Future[str | None]] = {}
         self._asks = itertools.count(1)
         self._early: list[Callable[[], None]] | None = []  # commands that came before the boot; None: booted
         self._closing = False
         self._quiescent = asyncio.Event()
-        for name, defined in servers.items():
-            self._roster.add(name, defined)
+        self._roster.add_each(servers)
 
     # -- from the start to the end -------------------------------------------------------------------
 
@@ -103,11 +100,13 @@ class Loop:
         A bug raises out of it. EdgeError: the state cannot be read.
         """
         self._saved = self._store.load()
+        self._keeping_off.boot(self._store.holds)
         async with self._tasks:
+            running = [self._tasks.create_task(self._keeping_off.run())]
             await self._records.load()
             await self._boot(list(self._states))
             owned = [self._records.run(lambda: self._publish(set())), self._beat()]
-            running = [self._tasks.create_task(each) for each in owned]
+            running += [self._tasks.create_task(each) for each in owned]
             early, self._early = self._early or [], None
             for command in early:
                 command()
@@ -118,8 +117,9 @@ class Loop:
             for task in running:
                 task.cancel()
         if self._shutting_down():
-            self._records.shut_down()
+            self._records.shut_down(time.time())
         await self._records.finish()
+        self._keeping_off.close()
         for answer in self._answers.values():
             answer.set_result("the agent is ending")
         return gone
@@ -140,27 +140,28 @@ class Loop:
     async def _part(self) -> bool:
         """End every server, or leave all as they are. False: one was to end, and has not."""
         if not self._ends_servers:
-            return await leave_them(self._roster)
+            return await leave_them(self._roster, self._keeping_off)
         for name in self._states:
             self._deliver(name, Closed(at=self._now()))
-        return await see_them_end(self._roster, self._quiescent, lambda: self._states)
+        return not self._states or await see_them_end(self._roster, self._quiescent, lambda: self._states)
 
     async def _beat(self) -> None:
         while True:
-            self._board.beat(time.monotonic())
-            self._publish_starts()
-            self._on_beat("; ".join(f"{name}: {each.full['why']}" for name, each in self._shown.items()))
+            self._showing.beat()
+            self._showing.refresh(self._states)
+            self._on_beat(self._showing.sentence)
             await asyncio.sleep(BEAT_S)
 
     # -- another configuration -------------------------------------------------------------------------
 
-    async def redefine(self, servers: Mapping[str, Defined]) -> None:
+    async def redefine(self, servers: Mapping[str, Defined], listed: frozenset[str] = frozenset()) -> None:
         """Take a new configuration, whole. ConfigError: it would take away a server that runs or is wanted."""
         if self._closing or self._early is not None:
             raise EdgeError("agent", "reload", "it is ending" if self._closing else "it is starting; ask again")
         gone = self._states.keys() - servers.keys()
         if busy := [name for name in sorted(gone) if present(now := self._states[name]) or now.wanted or now.pending]:
             raise ConfigError([f"servers.{name}: is wanted or runs; stop it before it is taken away" for name in busy])
+        self._keeping_off.name(listed)
         for name in gone:
             self._drop(name)
         old = [name for name in servers if name in self._states]
@@ -177,7 +178,7 @@ class Loop:
         self._saved[name] = self._states[name].saved
         self._states = {each: state for each, state in self._states.items() if each != name}
         self._set_alarm(name, None)
-        self._shown.pop(name, None)
+        self._showing.forget(name)
         self._roster.drop(name)
 
     def _change(self, name: str, defined: Defined) -> None:
@@ -196,13 +197,28 @@ class Loop:
 
     def ask(self, name: str, ask: Ask, gpu_check: bool = True, back: bool = False) -> Future[str | None]:
         """Post an operator's command; from any thread. The result: None once it is made and saved, or why it is not."""
+        asked = Asked(ask=ask, gpu_check=gpu_check, back=back, at=0.0)
+        return self._post(lambda answer: self._take(name, asked, answer))
+
+    def hold(self, unit: str, keep_off: bool) -> Future[str | None]:
+        """Post an operator's word on a unit: hold it, or release it. As `ask`."""
+        return self._post(lambda answer: self._take_unit(unit, keep_off, answer))
+
+    def _post(self, take: Callable[[Future[str | None]], None]) -> Future[str | None]:
         answer: Future[str | None] = Future()
         try:
-            asked = Asked(ask=ask, gpu_check=gpu_check, back=back, at=0.0)
-            self._loop.call_soon_threadsafe(self._take, name, asked, answer)
+            self._loop.call_soon_threadsafe(take, answer)
         except RuntimeError:  # the loop is closed
             answer.set_result("the agent has ended")
         return answer
+
+    def _take_unit(self, unit: str, keep_off: bool, answer: Future[str | None]) -> None:
+        if self._early is not None:
+            self._early.append(lambda: self._take_unit(unit, keep_off, answer))
+        elif self._closing:
+            answer.set_result("the agent is ending")
+        else:
+            self._keeping_off.ask(unit, keep_off, answer)
 
     def _take(self, name: str, asked: Asked, answer: Future[str | None]) -> None:
         if self._early is not None:  # a State before its boot would be forgotten by it
@@ -226,7 +242,17 @@ class Loop:
         """One event: step, publish, act. Nothing in here waits."""
         if name not in self._states:  # the last words of a server that is not defined any more
             return
-        self._states, taken = advance(self._states, name, event, self._roster.policies)
+        self._told(*advance(self._states, name, event, self._roster.policies, self._keeping_off.in_the_way))
+
+    def _tell_of_rivals(self, in_the_way: NotOff, news: bool) -> None:
+        """What is known of the units that are to be off, or meant with them, has changed; `news`: for servers, too."""
+        if news:
+            self._told(*tell_of_rivals(self._states, self._now(), self._roster.policies, in_the_way))
+        self._publish(set())
+
+    def _told(self, states: Mapping[str, State], taken: list[Taken]) -> None:
+        """What these steps mean for everything outside. Nothing in here waits."""
+        self._states = states
         for one in taken:
             self._record(one)
         if any(one.state != one.before for one in taken):
@@ -234,6 +260,8 @@ class Loop:
         for one in taken:
             for effect in one.effects:
                 self._act(one.name, effect)
+        if any(state.wanted for state in self._states.values()):
+            self._keeping_off.want()
         if all(state.closing and state.stage is Stage.DOWN for state in self._states.values()):
             self._quiescent.set()
 
@@ -274,46 +302,10 @@ class Loop:
                 self._roster.members[name].worker.put(effect)
 
     def _publish(self, changed: set[str]) -> None:
-        for name in changed & self._states.keys():
-            member, state = self._roster.members[name], self._states[name]
-            tail = () if state.blocked or state.stage in UNLAUNCHED else member.watch.tail
-            expected = self._records.expected(name, state, self._now())
-            face = Face(member.defined.url, member.watch.log, tail, self._records.shown(name), expected)
-            self._shown[name] = show(name, state, face, self._to_wall)
-        if self._early is not None and len(self._shown) < len(self._states):
-            return  # booting: what is not shown yet would be taken for not defined
-        shown = [self._shown[name] for name in self._states if name in self._shown]
-        degraded = self._degraded()
-        marks = list(dict.fromkeys(mark.partition(":")[0] for mark in degraded))  # the rest may name a file
-        self._board.publish(
-            Snapshot(
-                version=self._board.read().version + 1,
-                servers={each.page.name: each.page for each in shown},
-                full=dump(status(*self._about, [each.full for each in shown], degraded)),
-                public=dump(status(*self._about, [each.public for each in shown], marks)),
-                about=dump(status(*self._about, [each.page.name for each in shown], degraded)),
-            )
-        )
-
-    def _publish_starts(self) -> None:
-        """The expected end of a start comes nearer while nothing happens."""
-        if names := {n for n, state in self._states.items() if self._records.expected(n, state, self._now())}:
-            self._publish(names)
-
-    def _degraded(self) -> list[str]:
-        """What does not work, for a person."""
-        members = self._roster.members
-        unsaved = (member.worker.unsaved for member in members.values() if member.worker.unsaved)
-        marks = [f"state-not-saved: {why}" for why in dict.fromkeys(unsaved)]
-        marks += [f"state: {fault}" for fault in self._store.faults] + self._records.faults + self._more_faults()
-        lost = [name for name, saved in self._saved.items() if saved.running and name not in self._states]
-        marks += [f"undefined-server: {name} ran when it was last seen, and is not defined any more" for name in lost]
-        for name, member in members.items():
-            marks += [f"{mark}: {name}: {why}" for mark, why in member.watch.marks.items()]
-        return marks
+        self._showing.publish(self._states, changed, booting=self._early is not None)
 
     def _now(self) -> float:
         return self._loop.time()
 
     def _to_wall(self, at: float) -> float:
-        return self._wall() - (self._now() - at)
+        return time.time() - (self._now() - at)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.core.chronicle import Start
-from agent.core.model import Exit, Health, Life, Need, Process, Saved
+from agent.core.holds import Holds
+from agent.core.model import Exit, Health, Life, Need, Process, Rival, Saved, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ class Store(Protocol):
         """On the disk for good when this returns; EdgeError: the old file is still whole."""
 
     @property
+    def holds(self) -> Holds:
+        """What was saved of the host's holds. Only after `load`."""
+
+    async def save_holds(self, holds: Holds) -> None:
+        """As `save`, of the host's holds."""
+
+    @property
     def faults(self) -> list[str]:
         """What was found wrong while loading, for a person."""
 
@@ -82,6 +90,12 @@ class History(Protocol):
 
     async def put(self, start: Start) -> None:
         """Remember the start as it is now, in place of what was known of it."""
+
+    async def last_seen(self) -> float | None:
+        """When an agent was last known to be here, in Unix seconds; None: never."""
+
+    async def still_here(self) -> None:
+        """Remember that one is here now."""
 
     async def close(self) -> None:
         """Let go of it."""
@@ -106,6 +120,38 @@ class Probe(Protocol):
 
     async def close(self) -> None:
         """Let go of it, as often as one likes; nothing is asked any more."""
+
+
+class Rivals(Protocol):
+    """The units of the host that are to be kept off the GPUs."""
+
+    async def look(self, units: frozenset[str]) -> tuple[Rival, ...]:
+        """Each of them, as it is now. EdgeError: they could not all be looked at."""
+
+    async def hold(self, units: frozenset[str]) -> None:
+        """Turn them off and keep them off, as one batch; what is held already costs nothing.
+
+        Returns once it is begun: looks tell when they are off. EdgeError: refused, or not all of it was done.
+        """
+
+    async def release(self, units: frozenset[str]) -> None:
+        """Take the holds away, to the byte; starts nothing. What is not held costs nothing."""
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """`tell()` is called, in the loop's thread, when something of a unit that was looked at has changed."""
+
+    def warnings(self) -> list[str]:
+        """What a person should know of them: who else a hold may disturb, user units with the name of a rival."""
+
+    def close(self) -> None:
+        """Watch no more, as often as one likes; what is held stays held."""
+
+
+class Storage(Protocol):
+    """The file systems that the server writes to."""
+
+    async def look(self, at: float) -> tuple[Space, ...]:
+        """A reading of each, as of `at`; one that does not answer in time has no figures, and says why."""
 
 
 class Keeper(Protocol):

@@ -8,19 +8,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import structlog
 
-from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin, shut_down
+from agent.core import outage
+from agent.core.chronicle import KEPT, Origin, Start, follow, lost, rejoin, replaced, shut_down
 from agent.core.forecast import Expected, expect
 from agent.core.host import Taken
-from agent.core.model import Stage, State
+from agent.core.model import Booted, Stage, State
 from agent.errors import EdgeError
 from agent.ports import History
 from agent.view import StartPages, show_start
 
 RETRY_S = 5.0
+SEEN_S = 10.0
+"""Between two times that it is written down that an agent is here: so exactly the length of a power cut is known."""
 FINISH_S = 5.0
 """For the last words, when the agent ends."""
 
@@ -43,6 +47,7 @@ class Records:
     def __init__(self, history: History, boot_id: str | None) -> None:
         self._history = history
         self._boot_id = boot_id
+        self._seen: float | None = None  # Unix seconds; when an agent was last here before us; None: not read yet
         self._servers: dict[str, _Server] = {}
         self._unread: set[str] = set()  # servers whose history could not be read yet
         self._unwritten: dict[tuple[str, str], Start] = {}  # the latest of each start, oldest first
@@ -51,7 +56,7 @@ class Records:
 
     def define(self, name: str, digest: str) -> None:
         """The server has this definition from now on: what is launched next has its digest."""
-        origin = Origin(server=name, digest=digest, boot_id=self._boot_id)
+        origin = Origin(server=name, digest=digest, boot_id=self._boot_id, seen=self._seen or 0.0)
         if (known := self._servers.get(name)) is None:
             self._servers[name] = _Server(origin, deque(maxlen=KEPT), deque(maxlen=KEPT), StartPages())
             self._unread.add(name)
@@ -71,6 +76,10 @@ class Records:
         """A step of the machine was taken, at `unix_s` (Unix seconds)."""
         server = self._servers[step.name]
         start = server.starts[0] if server.starts else None
+        if start is not None and isinstance(step.event, Booted):
+            over = replaced(start, step.event, server.origin)
+            if over is not start:
+                self._replace(server, start := over)
         new = follow(start, step.before, step.state, at=step.event.at, unix_s=unix_s, origin=server.origin)
         if new is None or new is start:
             return
@@ -79,13 +88,15 @@ class Records:
                 self._replace(server, lost(start, server.origin))
             server.starts.appendleft(new)
             server.pages.appendleft((b"", b""))  # by _replace
+        elif new.ready_s is not None and start.ready_s is None and new.outage is not None:
+            log.info(outage.words(new.outage) or "back; since when it was away is not known", server=step.name)
         self._replace(server, new)
 
-    def shut_down(self) -> None:
-        """The agent ends because the host goes down, and what runs will not outlive it."""
+    def shut_down(self, unix_s: float) -> None:
+        """The agent ends at `unix_s` because the host goes down, and what runs will not outlive it."""
         for server in self._servers.values():
             if server.starts and server.starts[0].outcome is None:
-                self._replace(server, shut_down(server.starts[0]))
+                self._replace(server, shut_down(server.starts[0], unix_s))
 
     def known(self, name: str, invocation: str | None) -> Start | None:
         """What is remembered of the last start, if it is this attempt: an adopted server goes on with it.
@@ -131,6 +142,10 @@ class Records:
     async def load(self) -> None:
         """Read what is not read yet. A fault is said, and it is tried again later."""
         try:
+            if self._seen is None:
+                self._seen = await self._history.last_seen() or 0.0
+                for server in self._servers.values():
+                    server.origin = replace(server.origin, seen=self._seen)
             for name in sorted(self._unread):
                 self._join(self._servers[name], await self._history.starts(name, KEPT))
                 self._unread.discard(name)
@@ -157,6 +172,19 @@ class Records:
 
     async def run(self, tell: Callable[[], None]) -> None:
         """Write what is new, until cancelled. `tell` is called when there is a new fault, or none any more."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._write_forever(tell))
+            tasks.create_task(self._stay())
+
+    async def _stay(self) -> None:
+        """Write down, now and then, that an agent is here. What was written before us must have been read by then."""
+        while True:
+            if self._seen is not None:
+                with suppress(EdgeError):  # a disk that fails is told when something is to be remembered
+                    await self._history.still_here()
+            await asyncio.sleep(SEEN_S)
+
+    async def _write_forever(self, tell: Callable[[], None]) -> None:
         told = self.faults
         while True:
             await self._news.wait()
@@ -193,6 +221,7 @@ class Records:
         try:
             async with asyncio.timeout(FINISH_S):
                 await self._write()
+                await self._history.still_here()
                 await self._history.close()
         except (TimeoutError, EdgeError) as error:
             log.warning("the history was not ended well", why=str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from agent.core.model import Event, Policy, State
@@ -86,6 +86,11 @@ class Roster:
         worker = Worker(name, lambda: self.members[name].outside, self._store, lambda event: self._tell(name, event))
         self.members[name] = Member(defined, outside, self._eyes(name, outside), worker)
         self._settle()
+
+    def add_each(self, servers: Mapping[str, Defined]) -> None:
+        """Those, too."""
+        for name, defined in servers.items():
+            self.add(name, defined)
 
     def _eyes(self, name: str, outside: Outside) -> Watch:
         return Watch(outside, lambda: self._state(name), lambda event: self._tell(name, event))

@@ -13,9 +13,12 @@ from agent.edges.log_tail import LogTail
 from agent.edges.owners import ByCgroup
 from agent.edges.privileged import Privileged
 from agent.edges.probe import HttpProbe
+from agent.edges.rivals import UnitRivals
+from agent.edges.storage import FileSystems
 from agent.edges.systemd import Systemd
 from agent.edges.unit_checks import UnitChecks
 from agent.edges.unit_server import UnitServer
+from agent.ports import Rivals
 from agent.watch import Outside
 
 LOGS = Path("/var/log/gpuagent")
@@ -32,6 +35,7 @@ class Units:
     def __init__(self) -> None:
         self._systemd = Systemd()
         self._helper = Privileged()
+        self.rivals: Rivals | None = UnitRivals(self._helper, self._systemd)
 
     async def __aenter__(self) -> Units:
         await self._systemd.__aenter__()
@@ -54,7 +58,8 @@ class Units:
 
     def faults(self) -> list[str]:
         """That systemd is not seen: ends are told later then, and how they came about from their records."""
-        return [f"systemd-not-seen: {self._systemd.fault}"] if self._systemd.fault else []
+        fault = self._systemd.lasting_fault
+        return [f"systemd-not-seen: {fault}"] if fault else []
 
     def outside(self, definition: Definition, config: Config, hide: Callable[[str], str]) -> Outside:
         """The edges of one server."""
@@ -63,12 +68,13 @@ class Units:
         owner, folder = ByCgroup(server.group), LOGS / name
         return Outside(
             server=server,
-            checks=UnitChecks(name, definition.digest, self._helper, definition.bind, definition.port, owner),
+            checks=UnitChecks(name, definition.digest, self._helper, definition.bind, definition.port, owner, folder),
             probe=HttpProbe(
                 definition.bind, definition.port, definition.health_path, family.answers, family.probe_timeout_s, owner
             ),
             family=family,
             keeper=LogBound(folder, log.max_mib, None),  # earlier attempts are forgotten by root, at each launch
+            storage=FileSystems((folder, *definition.writes)),
             open_log=LogTail,
             log_path=lambda invocation: folder / f"{invocation}.log",
             redact=hide,

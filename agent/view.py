@@ -12,7 +12,7 @@ from typing import Any
 from agent.board import ServerPage
 from agent.core.chronicle import Start
 from agent.core.forecast import Expected
-from agent.core.model import STAGE_CODE, Cause, Exit, Stage, State
+from agent.core.model import STAGE_CODE, Cause, Exit, Stage, State, Volume
 from agent.core.words import say
 from agent.families.cause import CATALOG
 
@@ -29,6 +29,9 @@ class StartPages:
     full: tuple[bytes, ...] = ()
     public: tuple[bytes, ...] = ()
 
+
+UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
+"""Stages in which needs are looked at."""
 
 OPEN = frozenset(
     {"agent_away", "host_rebooted", "host_shutdown", "port_taken", "stalled", "start_limit", "unhealthy", "unkillable"}
@@ -93,15 +96,17 @@ def _document(name: str, state: State, face: Face, wall: Callable[[float], float
         "invocation": state.saved.invocation,
         "attempt": state.saved.attempt,
         "url": face.url,
+        "needs": _needs(state, wall),
         "cause": _cause(state.cause),
         "exit": _exit(state.exit),
+        "storage": [_storage(volume) for volume in state.volumes],
         "tail": list(face.tail),
     }
 
 
 def _public(document: Document, state: State) -> Document:
     """The document without a word of the log and of the command: what anybody who reaches the TCP port may read."""
-    shown = {**document, "tail": []}
+    shown = {**document, "needs": [_general(need) for need in document["needs"]], "storage": [], "tail": []}
     cause = state.cause
     if cause is not None and cause.slug not in OPEN:
         shown["cause"] = {**document["cause"], "text": _title(cause.slug), "remedy": _remedy(cause.slug)}
@@ -110,6 +115,44 @@ def _public(document: Document, state: State) -> Document:
     if state.stage is Stage.WAITING and state.seen.needs:
         shown["why"] = f"waiting for {', '.join(need.name for need in state.seen.needs)}"
     return shown
+
+
+def _needs(state: State, wall: Callable[[float], float]) -> list[Document]:
+    """What is not met, as of the last look."""
+    return [
+        {
+            "name": need.name,
+            "slug": need.cause.slug,
+            "subject": need.subject,
+            "text": need.cause.text,
+            "remedy": need.cause.remedy,
+            "heals": need.heals,
+            "since": rfc3339(wall(state.since if need.since is None else need.since)),
+        }
+        for need in (state.seen.needs or () if state.stage in UNLAUNCHED else ())
+    ]
+
+
+def _general(need: Document) -> Document:
+    """The need without a word of the definition."""
+    slug = need["slug"]
+    return need if slug in OPEN else {**need, "subject": "", "text": _title(slug), "remedy": _remedy(slug)}
+
+
+def _storage(volume: Volume) -> Document:
+    """Rounded: what has not changed to the eye is no news."""
+    space = volume.space
+    return {
+        "path": space.path,
+        "free_mib": _rough(space.free_mib, 3),
+        "free_inodes": _rough(space.free_inodes, 3),
+        "lasts_s": _rough(volume.lasts_s, 2),
+        "state": "unknown" if volume.unread else volume.fill,
+    }
+
+
+def _rough(figure: float | None, digits: int) -> float | None:
+    return None if figure is None else float(f"{figure:.{digits}g}")
 
 
 def _eta_s(expected: Expected | None) -> float | None:
@@ -131,10 +174,17 @@ def show_start(start: Start, same_definition: bool) -> tuple[bytes, bytes]:
         "outcome": start.outcome,
         "cause": {"slug": start.cause_slug, "text": start.cause_text} if start.cause_slug else None,
         "exit": _exit(start.exit),
+        "outage": _outage(start),
     }
     if start.cause_slug is None or start.cause_slug in OPEN:
         return (content := dump(full)), content
     return dump(full), dump({**full, "cause": {"slug": start.cause_slug, "text": _title(start.cause_slug)}})
+
+
+def _outage(start: Start) -> Document | None:
+    if (outage := start.outage) is None:
+        return None
+    return {"since": rfc3339(outage.since), "lasted_s": _round(outage.lasted_s), "attempts": outage.tries}
 
 
 def _title(slug: str) -> str:
@@ -170,18 +220,22 @@ def _exit(how: Exit | None) -> Document | None:
 
 
 def status(
-    agent: Document, host: Document, servers: Sequence[Document] | Sequence[str], degraded: list[str]
+    agent: Document,
+    host: Document,
+    servers: Sequence[Document] | Sequence[str],
+    holds: Sequence[Document],
+    degraded: list[str],
 ) -> Document:
     """The document of GET /status; with the names of servers, the one of an event `status`.
 
-    GPUs and holds are empty until they are read and kept.
+    GPUs are empty until they are read.
     """
     return {
         "agent": agent,
         "host": host,
         "servers": servers,
         "gpus": {"state": "not-read", "devices": []},
-        "holds": [],
+        "holds": list(holds),
         "degraded": degraded,
     }
 

@@ -8,22 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
-from agent.core.model import (
-    Cause,
-    Event,
-    Exit,
-    Exited,
-    Health,
-    LogRead,
-    Looked,
-    Need,
-    Probed,
-    Seen,
-    Stage,
-    State,
-)
+from agent.core.model import Cause, Event, Exit, Exited, Health, LogRead, Looked, Need, Probed, Seen, Stage, State
 from agent.errors import EdgeError
 from agent.families import Family
 from agent.families.cause import find_cause
@@ -31,7 +19,8 @@ from agent.families.reader import News
 from agent.keeping import Keeping, wait
 from agent.log_reading import LAST_WORDS_BYTES, SLICE_BYTES, LogReading
 from agent.pace import PROBED, Pace
-from agent.ports import Checks, Keeper, Log, Probe, Server, Tree
+from agent.ports import Checks, Keeper, Log, Probe, Server, Storage, Tree
+from agent.storage_reading import StorageReading
 
 LOOK_S: Mapping[Stage, float] = {
     Stage.WAITING: 1.0,
@@ -63,6 +52,7 @@ class Outside:
     probe: Probe
     family: Family
     keeper: Keeper
+    storage: Storage
     open_log: Callable[[Path], Log]
     log_path: Callable[[str], Path]  # of an invocation
     redact: Callable[[str], str]
@@ -78,7 +68,9 @@ class Watch:
         self._tell = tell
         self._told_at = -TELL_S  # when the last news of the log was told
         self._untold = 0  # lines since then, as far as known: more than none
+        self._unmet: dict[tuple[str, str, str], float] = {}  # need -> since when
         self._keeping = Keeping(outside.keeper, self._present)
+        self._room = StorageReading(outside.storage, state, self.look_now)
         self._look_now = asyncio.Event()
         self._stirred = asyncio.Event()
         self._reading: LogReading | None = None
@@ -94,6 +86,7 @@ class Watch:
                 tasks.create_task(self._probe_forever())
                 tasks.create_task(self._read_forever())
                 tasks.create_task(self._keeping.run())
+                tasks.create_task(self._room.run())
         finally:
             if self._reading is not None:
                 self._reading.close()
@@ -106,12 +99,13 @@ class Watch:
         """The stage has changed: whoever sleeps for the old one wakes."""
         self._stirred.set()
         self._stirred = asyncio.Event()
+        self._room.now()
 
     @property
     def marks(self) -> dict[str, str]:
         """What does not work -> why."""
         unkept = {"log-not-bounded": self._keeping.fault} if self._keeping.fault else {}
-        return {**{f"{edge}-not-seen": why for edge, why in self.faults.items()}, **unkept}
+        return {**{f"{edge}-not-seen": why for edge, why in self.faults.items()}, **unkept, **self._room.marks}
 
     @property
     def tail(self) -> tuple[str, ...]:
@@ -175,9 +169,9 @@ class Watch:
         began = asyncio.get_running_loop().time()
         tree = await self._look_at_tree()
         ours = frozenset(process.pid for process in tree.all) if tree else frozenset()
-        needs = await self._look_at_needs(ours) if self._state().stage in CHECKED else None
+        needs = await self._look_at_needs(ours, began) if self._state().stage in CHECKED else None
         if tree is None:
-            return Seen(began=began, needs=needs)
+            return Seen(began=began, needs=needs, storage=self._room.latest)
         return Seen(
             began=began,
             tree=tree.all,
@@ -188,6 +182,7 @@ class Watch:
             ending=tree.ending,
             life=tree.life,
             needs=needs,
+            storage=self._room.latest,
         )
 
     async def _look_at_tree(self) -> Tree | None:
@@ -199,14 +194,20 @@ class Watch:
         self.faults.pop("processes", None)
         return tree
 
-    async def _look_at_needs(self, ours: frozenset[int]) -> tuple[Need, ...] | None:
+    async def _look_at_needs(self, ours: frozenset[int], began: float) -> tuple[Need, ...] | None:
         try:
             needs = await self._outside.checks.needs(ours)
         except EdgeError as error:
             self.faults["checks"] = str(error)
             return None
         self.faults.pop("checks", None)
-        return tuple(replace(need, cause=self._hidden(need.cause)) for need in needs)
+        return self._dated(tuple(replace(need, cause=self._hidden(need.cause)) for need in needs), began)
+
+    def _dated(self, needs: tuple[Need, ...], began: float) -> tuple[Need, ...]:
+        """Each with the time since when looks show it unmet, whatever its figures were."""
+        key = attrgetter("name", "cause.slug", "subject")
+        self._unmet = {key(need): self._unmet.get(key(need), began) for need in needs}
+        return tuple(replace(need, since=self._unmet[key(need)]) for need in needs)
 
     async def _look_forever(self) -> None:
         while True:

@@ -12,7 +12,6 @@ from agent.core.model import (
     Cause,
     Effect,
     Event,
-    Hold,
     Kill,
     Launch,
     Launched,
@@ -71,8 +70,6 @@ class Worker:
                     await outside.server.terminate(whole)
                 case Kill():
                     await outside.server.kill()
-                case Hold(unit):
-                    raise EdgeError("units", f"hold {unit}", "needs systemd", slug="launch_failed")
         except EdgeError as error:
             log.warning("refused", server=self._name, effect=str(effect), why=str(error))
             cause = refusal(error)
@@ -84,8 +81,9 @@ class Worker:
         try:
             await self._store.save(self._name, saved)
         except EdgeError as error:
+            if error.why != self.unsaved:  # each look tries again
+                log.error("the state could not be saved", server=self._name, why=str(error))
             self.unsaved = error.why
-            log.error("the state could not be saved", server=self._name, why=str(error))
             return Stored(saved=saved, why=error.why, at=_now())
         self.unsaved = None
         return Stored(saved=saved, at=_now())

@@ -13,6 +13,7 @@ cd "$(dirname "$0")/.."
 home=/opt/gpuagent
 units=/etc/systemd/system # systemd looks here on every host; the folder below /usr/local is not always there
 config=/etc/gpuagent/gpuagent.toml
+holds=/var/lib/gpuagent-holds
 completion=/usr/share/bash-completion/completions/gpuagent
 python=${PYTHON:-python3}
 
@@ -72,21 +73,7 @@ make_users_and_folders() {
   systemd-tmpfiles --create gpuagent.conf
 }
 
-# in_use VERSION: gpuagent-ready@ is not started anew, so that its jobs go on; it may run from an older version.
-in_use() { printf '%s/\n' "$1" | grep -qsaFf - /proc/[0-9]*/cmdline; }
-
-take_into_use() {
-  old=$(readlink $home/venv || true)
-  ln -sfn "$new" $home/venv.new
-  trap - EXIT
-  mv -T $home/venv.new $home/venv
-  ln -sf $home/venv/bin/gpuagent /usr/local/bin/gpuagent
-  ln -sfn $home/venv/share $home/share
-  for each in $home/version-*; do
-    [ "$each" = "$new" ] || [ "$each" = "$old" ] || in_use "$each" || rm -rf "$each" # the last one: to go back to
-  done
-}
-
+# Files that hurt nobody while the old version counts.
 lay_out() {
   mkdir -p /etc/gpuagent
   if [ -e $config ]; then
@@ -95,21 +82,63 @@ lay_out() {
     install -m 644 config/gpuagent.toml $config
     say "wrote $config: define a server in it"
   fi
-  for each in $(our_units); do install -m 644 "systemd/$each" $units/; done
-  systemctl daemon-reload
-  { mkdir -p "${completion%/*}" && _GPUAGENT_COMPLETE=bash_source $home/venv/bin/gpuagent >$completion; } 2>/dev/null ||
+  { mkdir -p "${completion%/*}" && _GPUAGENT_COMPLETE=bash_source "$new/bin/gpuagent" >$completion; } 2>/dev/null ||
     rm -f $completion # a courtesy: a host may be without
+}
+
+# The program and its units, in one go: whatever fails in here, the old ones are put back, and run on all the while.
+take_into_use() {
+  old=$(readlink $home/venv || true)
+  before=$(mktemp -d)
+  for each in $(our_units); do [ ! -e "$units/$each" ] || cp -p "$units/$each" "$before/"; done
+  trap go_back EXIT
+  for each in $(our_units); do install -m 644 "systemd/$each" "$units/.$each.new"; done
+  for each in $(our_units); do mv "$units/.$each.new" "$units/$each"; done
+  ln -sfn "$new" $home/venv.new
+  mv -T $home/venv.new $home/venv
+  systemctl daemon-reload
+  systemctl enable --quiet gpuagent-helper.socket
+  systemctl stop --quiet gpuagent-helper.service # the next request starts the new one
+  systemctl start gpuagent-helper.socket
+  trap - EXIT
+  rm -rf "$before"
+  ln -sf $home/venv/bin/gpuagent /usr/local/bin/gpuagent
+  ln -sfn $home/venv/share $home/share
+}
+
+forget_unit() {
+  find $units -lname "$units/$1" -delete # what enabled it
+  rm -f "$units/$1"
+}
+
+go_back() {
+  for each in $(our_units); do
+    rm -f "$units/.$each.new"
+    if [ -e "$before/$each" ]; then cp -p "$before/$each" "$units/"; else forget_unit "$each"; fi
+  done
+  if [ -n "$old" ]; then ln -sfn "$old" $home/venv.new && mv -T $home/venv.new $home/venv; else rm -f $home/venv; fi
+  systemctl daemon-reload || true
+  [ -z "$old" ] || systemctl start gpuagent-helper.socket || true
+  rm -rf "$new" "$before"
+  say 'that failed; what was installed before stays in force' >&2
+}
+
+# in_use VERSION: gpuagent-ready@ is not started anew, so that its jobs go on; it may run from an older version.
+in_use() { printf '%s/\n' "$1" | grep -qsaFf - /proc/[0-9]*/cmdline; }
+
+# But the last one: to go back to.
+forget_old_versions() {
+  for each in $home/version-*; do
+    [ "$each" = "$new" ] || [ "$each" = "$old" ] || in_use "$each" || rm -rf "$each"
+  done
 }
 
 install_it() {
   new_venv
   try_it
   make_users_and_folders
-  take_into_use
   lay_out
-  systemctl enable --quiet gpuagent-helper.socket
-  systemctl stop --quiet gpuagent-helper.service # the next request starts the new one
-  systemctl start gpuagent-helper.socket
+  take_into_use
   if runs; then
     systemctl restart gpuagent ||
       die "the agent does not start: journalctl -u gpuagent. Back: ln -sfn $old $home/venv && systemctl restart gpuagent"
@@ -117,17 +146,62 @@ install_it() {
   else
     say "installed. Check the configuration, then: gpuagent check-config && systemctl enable --now gpuagent"
   fi
+  forget_old_versions
+}
+
+# From what was written down before, and by this script alone: the program may be gone, or half of it.
+release_holds() {
+  for record in $holds/*.json; do
+    [ -e "$record" ] || continue
+    unit=$(basename "$record" .json)
+    folder=$units/$unit.d
+    file=$folder/zz-gpuagent-hold.conf
+    part=$folder/.zz-gpuagent-hold.conf.part
+    if [ -L "$folder" ] || [ -L "$file" ]; then
+      say "$unit is still kept off, and what was before is in $holds: $file is reached by a symlink, or is one" >&2
+      continue
+    fi
+    if grep -q '"prior": true' "$record"; then
+      mkdir -p "$folder"
+      cp -p "$holds/$unit.prior" "$part"
+      mv -T "$part" "$file"
+    else
+      rm -f "$file" "$part"
+      ! grep -q '"made_folder": true' "$record" || rmdir "$folder" 2>/dev/null || true # unless others use it by now
+    fi
+    rm -f "$record" "$holds/$unit.prior"
+    say "$unit is not kept off any more (and not started)"
+  done
+  rm -f $holds/.reload-due $holds/.part
+  rmdir $holds 2>/dev/null || true
+}
+
+refuse_while_servers_run() {
+  servers=$(running_servers)
+  [ -z "$servers" ] || die "servers run; stop them first: gpuagent stop NAME ($servers)"
+}
+
+# Those that are here: an uninstall that was cut short may be done again.
+end_units() {
+  for each in "$@"; do
+    [ ! -e "$units/$each" ] || systemctl stop "$each" || die "$each does not end: systemctl status $each"
+  done
 }
 
 remove_it() {
-  servers=$(running_servers)
-  [ -z "$servers" ] || die "servers run; stop them first: gpuagent stop NAME ($servers)"
-  systemctl disable --now --quiet gpuagent gpuagent-helper.socket gpuagent-helper.service 2>/dev/null || true
-  systemctl stop 'gpuagent-*@*' gpuagent.slice 2>/dev/null || true # servers that are about to end: until they have
-  for each in $(our_units); do
-    find $units -lname "$units/$each" -delete # what enabled it
-    rm -f "$units/$each"
+  refuse_while_servers_run
+  # What the agent starts, or the helper for it, while this looks would be overlooked: they end first.
+  ! runs || trap 'systemctl start gpuagent-helper.socket gpuagent' EXIT
+  end_units gpuagent.service gpuagent-helper.socket gpuagent-helper.service
+  refuse_while_servers_run
+  trap - EXIT
+  for each in gpuagent.service gpuagent-helper.socket; do
+    [ ! -e "$units/$each" ] || systemctl disable --quiet "$each"
   done
+  release_holds
+  systemctl stop 'gpuagent-*@*' # servers that are about to end: until they have
+  end_units gpuagent.slice
+  for each in $(our_units); do forget_unit "$each"; done
   rmdir $units/gpuagent.service.wants 2>/dev/null || true # unless somebody has put a unit of his there
   systemctl daemon-reload
   systemctl reset-failed 'gpuagent*' 2>/dev/null || true

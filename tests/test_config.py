@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from agent.config import AgentConfig, LogConfig, RestartConfig, ServerConfig, load, read_environment_file
+from agent.config import (
+    AgentConfig,
+    DiskConfig,
+    LogConfig,
+    RestartConfig,
+    RivalsConfig,
+    ServerConfig,
+    load,
+    read_environment_file,
+)
+from agent.config.model import NeedsConfig
 from agent.config.rules import address_of, port_of
 from agent.config.values import default_state_dir
 from agent.errors import ConfigError
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "gpuagent.toml"
-TABLES = ("restart", "log")
+TABLES = ("needs", "restart", "disk", "log")
 """Keys of a server that are tables of their own in the example."""
+
+PROTECTED = (
+    "gpuagent.service", "gpuagent-server@x.service", "systemd-logind.service", "dbus.socket", "dbus-broker.service",
+    "ssh.socket", "ssh@1.service", "sshd.service", "nvidia-persistenced.service", "nvidia-fabricmanager.service",
+    "nvidia-dcgm.service", "dcgm-exporter.service", "nvidia-mps.service", "mps.service", "gdm3.service",
+    "lightdm.service", "sddm.service", "display-manager.service", "user@1000.service", "getty@tty1.service",
+    "serial-getty@.service", "NetworkManager.service", "NetworkManager-wait-online.service", "networking.service",
+    "wpa_supplicant@wlan0.service",
+)  # fmt: skip
 
 SMALL = """
 [servers.demo]
@@ -170,9 +190,15 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
         load(tmp_path / "latin.toml")
 
 
-@pytest.mark.parametrize("text", ["", "servers = {}"])
-def test_a_file_without_a_server_is_a_fault(tmp_path: Path, text: str) -> None:
-    assert faults(tmp_path, text)[0].startswith("servers: no server is defined; add a table")
+@pytest.mark.parametrize("text", ["", "servers = {}", "[agent]\n", "[servers.base]\ntemplate = true\n"])
+def test_a_file_without_a_server_is_good(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "gpuagent.toml"
+    path.write_text(text)
+    assert load(path).servers == {}
+
+
+def test_the_file_that_is_installed_is_good_as_it_is() -> None:
+    assert load(EXAMPLE).servers == {}
 
 
 @pytest.mark.parametrize("text", ["servers = 3", "servers = [1]"])
@@ -321,7 +347,13 @@ def uncommented(text: str) -> str:
 def test_the_example_is_valid_with_every_key_uncommented(tmp_path: Path) -> None:
     config = load(write(tmp_path, uncommented(EXAMPLE.read_text())))
     demo = config.servers["demo"]
-    for model, values in ((ServerConfig, demo), (RestartConfig, demo.restart), (LogConfig, demo.log)):
+    for model, values in (
+        (ServerConfig, demo),
+        (NeedsConfig, demo.needs),
+        (RestartConfig, demo.restart),
+        (DiskConfig, demo.disk),
+        (LogConfig, demo.log),
+    ):
         for key, field in model.model_fields.items():
             if field.default not in (None, (), {}) and not field.is_required() and key not in TABLES:
                 assert getattr(values, key) == field.default, f"{key} is shown with its default"
@@ -333,7 +365,7 @@ def test_the_example_has_every_key_and_no_other() -> None:
     for line in uncommented(EXAMPLE.read_text()).splitlines():
         if table := re.fullmatch(r"\[(.*)\]", line):
             keys = tables.setdefault(table[1], [])
-        elif key := re.match(r"([a-z_]+) = ", line):
+        elif key := re.match(r"([a-z0-9_]+) = ", line):
             keys.append(key[1])
 
     def keys_of(model: type[BaseModel]) -> list[str]:
@@ -341,11 +373,56 @@ def test_the_example_has_every_key_and_no_other() -> None:
 
     assert tables == {
         "agent": keys_of(AgentConfig),
+        "rivals": keys_of(RivalsConfig),
         "servers.base": ["template"],
         "servers.demo": keys_of(ServerConfig),
+        "servers.demo.needs": keys_of(NeedsConfig),
         "servers.demo.restart": keys_of(RestartConfig),
+        "servers.demo.disk": keys_of(DiskConfig),
         "servers.demo.log": keys_of(LogConfig),
     }
+
+
+@pytest.mark.parametrize(
+    ("unit", "what"),
+    [
+        ("vllm", "is no name of a unit"),
+        ("vllm.mount", "is no name of a unit"),
+        ("../x.service", "is no name of a unit"),
+        (f"{'x' * 193}.service", "is no name of a unit"),
+        *((unit, "is protected") for unit in PROTECTED),
+    ],
+)
+def test_a_unit_that_may_not_be_kept_off_is_refused_where_it_stands(tmp_path: Path, unit: str, what: str) -> None:
+    found = faults(tmp_path, f'{SMALL}[rivals]\nunits = ["ollama.service", "{unit}"]\n')
+    assert len(found) == 1
+    assert found[0].startswith(f"rivals.units[1]: {what}")
+
+
+def test_units_to_be_kept_off_are_named_in_full_and_once(tmp_path: Path) -> None:
+    units = ("ollama.service", "vllm@.service", "vllm@1.service", "x.timer", "a\\x2db.socket", "dbusiness.path")
+    config = load(write(tmp_path, f"{SMALL}[rivals]\nunits = {json.dumps(units)}\n"))
+    assert config.rivals.units == units
+    assert faults(tmp_path, f'{SMALL}[rivals]\nunits = ["x.timer", "x.timer"]\n')[0].startswith("rivals.units: names a")
+    assert load(write(tmp_path, SMALL)).rivals.units == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ('mounts = ["models"]', "mounts[0]: must be an absolute path"),
+        ('filesystems = { "/m" = "vg/models" }', "filesystems.'/m': is no UUID"),
+        ('filesystems = { models = "ABCD-1234" }', "filesystems.models: must be an absolute path"),
+        ('contains = { "/x" = "" }', "contains.'/x': must not be empty"),
+        ('sha256 = { "/x" = "0123" }', "sha256.'/x': is no SHA-256"),
+        ('free_mib = { "/x" = 0 }', "free_mib.'/x': must be 1 or more"),
+        ("shm_mib = 1.5", "shm_mib: must be a whole number"),
+        ("shm = 1", "shm: is not a known key; did you mean shm_mib?"),
+    ],
+)
+def test_a_need_that_makes_no_sense_is_refused_where_it_stands(tmp_path: Path, line: str, where: str) -> None:
+    (found,) = faults(tmp_path, f"{SMALL}[servers.demo.needs]\n{line}\n")
+    assert found.startswith(f"servers.demo.needs.{where}")
 
 
 @pytest.mark.parametrize("path", sorted((EXAMPLE.parent / "examples").glob("*.toml")), ids=lambda path: path.name)
@@ -358,4 +435,12 @@ def test_whom_no_server_runs_as_is_no_user(tmp_path: Path, user: str) -> None:
     path = tmp_path / "gpuagent.toml"
     path.write_text(f'[servers.x]\ncommand = ["y"]\nport = 1\nuser = "{user}"\n')
     with pytest.raises(ConfigError, match=r"servers\.x\.user"):
+        load(path)
+
+
+def test_a_warning_below_what_is_too_little_is_a_fault(tmp_path: Path) -> None:
+    disk = "[servers.demo.disk]\nwarn_mib = 10\nlow_mib = 20\n"
+    path = tmp_path / "gpuagent.toml"
+    path.write_text(f'[servers.demo]\ncommand = ["x"]\nport = 1\n{disk}')
+    with pytest.raises(ConfigError, match=r"servers\.demo\.disk\.warn_mib: is less than low_mib"):
         load(path)

@@ -236,11 +236,6 @@ def test_a_value_that_is_right_in_the_base_and_wrong_in_the_variant_is_told_of_t
     assert fault.startswith("servers.v.need_mib: needs to know on which GPUs")
 
 
-def test_a_file_of_templates_alone_defines_no_server(tmp_path: Path) -> None:
-    (fault,) = faults(tmp_path, "[servers.base]\ntemplate = true\n")
-    assert fault.startswith("servers: no server is defined")
-
-
 def test_nothing_is_concluded_from_a_base_that_is_faulty_itself(tmp_path: Path) -> None:
     text = (
         '[servers.base]\narguments = 3\ncommand = ["llama-server"]\n[servers.v]\nextends = "base"\narguments = ["-x"]\n'

@@ -13,6 +13,7 @@ from agent.config.reload import Changes, changes
 AGENT = 'listen = "off"\nstate_dir = "/s"\n'
 A = '[servers.a]\ncommand = ["run", "-x"]\nfamily = "plain"\nport = 1\n'
 B = '[servers.b]\ncommand = ["run"]\nfamily = "plain"\nport = 2\n'
+RIVALS = '[rivals]\nunits = ["{}.service", "{}.service"]\n'
 
 
 def config(servers: str, agent: str = AGENT) -> Config:
@@ -62,3 +63,9 @@ def test_keys_of_the_agent_wait_for_its_next_start_and_are_named() -> None:
         later=("agent.listen", "agent.socket", "agent.state_dir", "agent.log_dir")
     )
     assert changes(config(A), config(A, f'{AGENT}log_dir = "/s/log"\n')) == Changes()
+
+
+def test_units_that_are_listed_and_not_listed_any_more_are_named() -> None:
+    old, new = config(A + RIVALS.format("a", "b")), config(A + RIVALS.format("b", "c"))
+    assert changes(old, new) == Changes(listed=("c.service",), unlisted=("a.service",))
+    assert changes(config(A), new) == Changes(listed=("b.service", "c.service"))

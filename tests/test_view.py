@@ -36,10 +36,11 @@ def test_no_cause_tells_a_stranger_of_the_log_or_the_command(slug: str, blocked:
 
 
 def test_a_need_that_is_waited_for_is_told_to_a_stranger_by_its_name_alone() -> None:
-    need = Need(name="mount", cause=cause("not_mounted"), heals=True)
+    need = Need(name="mount", cause=cause("not_mounted"), heals=True, subject=CANARY)
     state = State(stage=Stage.WAITING, deadline=1.0, seen=Seen(needs=(need,)), why=need.cause.text)
     assert CANARY.encode() not in public_of(state)
     assert b"waiting for mount" in public_of(state)
+    assert b'"needs":[{"name":"mount","slug":"not_mounted","subject":"",' in public_of(state)
 
 
 def test_what_is_ours_and_names_no_file_is_told_to_anybody() -> None:

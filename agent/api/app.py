@@ -18,6 +18,7 @@ from agent.api.answers import as_json, bytes_for, current, page_of, refuse_when_
 from agent.api.changes import PostAsk, add_changes
 from agent.api.events import add_events
 from agent.api.guard import Guard
+from agent.api.holds import PostHold, add_holds, no_holds
 from agent.api.problem import (
     ANY,
     PROBLEM_SCHEMA,
@@ -54,6 +55,7 @@ def build(
     hide: Hide = redact,
     reload: PostReload = impossible,
     admins: int | None = None,
+    hold: PostHold = no_holds,
 ) -> FastAPI:
     """The app. `socket`: where changes are possible, for answers over TCP; `hide`: takes secrets out of log lines;
     `admins`: the group whose members may make changes, beside root and the agent's own user."""
@@ -83,6 +85,7 @@ def build(
     add_log(app, board, changes, hide)
     add_changes(app, board, ask)
     add_reload(app, board, reload)
+    add_holds(app, board, hold)
     return app
 
 

@@ -12,7 +12,7 @@ from agent.api.answers import as_json, bytes_for, page_of, refuse_when_closed
 from agent.api.problem import UNKNOWN, Problem, problems
 from agent.api.schema import ChangeOptions, ServerDocument, SwitchOptions
 from agent.board import Board
-from agent.core.model import Ask
+from agent.core.model import UNSAVED, Ask
 
 ANSWER_S = 10.0  # a change is answered after a save; a disk that takes longer is in trouble
 
@@ -27,11 +27,18 @@ class PostAsk(Protocol):
         """From any thread; returns at once."""
 
 
+CAN_FAIL = {
+    403: "not over the socket, or not allowed",
+    409: "refused",
+    503: "ending",
+    504: "the loop does not answer",
+    507: "refused: the state cannot be saved",
+}
+
+
 def add_changes(app: FastAPI, board: Board, ask: PostAsk) -> None:
     """The routes."""
-    can_fail = problems(
-        {403: "not over the socket, or not allowed", 409: "refused", 503: "ending", 504: "the loop does not answer"}
-    )
+    can_fail = problems(CAN_FAIL)
 
     def add(verb: Ask) -> None:
         @app.post(
@@ -63,11 +70,11 @@ def add_changes(app: FastAPI, board: Board, ask: PostAsk) -> None:
         return as_json(bytes_for(request, page_of(board, options.to)))
 
 
-async def answered(verb: Ask, answer: Future[str | None]) -> None:
+async def answered(verb: str, answer: Future[str | None]) -> None:
     """Wait until the loop has made the change. Problem: it was refused, or there is no answer."""
     # asyncio.wait, unlike wait_for, leaves the future alone: the loop may yet answer it.
     done, _ = await asyncio.wait({asyncio.wrap_future(answer)}, timeout=ANSWER_S)
     if not done:
         raise Problem(504, f"no answer in {ANSWER_S:.0f} s; {verb} may still be carried out")
     if (refused := answer.result()) is not None:
-        raise Problem(409, refused)
+        raise Problem(507 if UNSAVED in refused else 409, refused)

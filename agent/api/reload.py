@@ -19,7 +19,7 @@ KEPT = "the last good one stays in force"
 RELOAD_S = 20.0  # reads a file and saves; a disk that takes longer is in trouble
 
 PostReload = Callable[[], "Future[Mapping[str, Sequence[str]]]"]
-"""Posts the wish to the loop. The result, once the new configuration is in force: {added, removed, changed, later}.
+"""Posts the wish to the loop. The result, once the new configuration is in force: the members of schema.ReloadDocument.
 Raises ConfigError when the file is wrong, EdgeError when it cannot be taken; then the last good one stays in force."""
 
 

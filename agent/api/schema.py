@@ -39,6 +39,28 @@ class ExitDocument(Document):
     stopped: bool = Field(description="an administrator had told systemd to stop its unit")
 
 
+class NeedDocument(Document):
+    """A precondition of the launch that is not met."""
+
+    name: str = Field(description='"port", "mount", "model", ...')
+    slug: str
+    subject: str = Field(description="the path or address that it is about; may be empty")
+    text: str
+    remedy: str
+    heals: bool = Field(description="true: it is waited for; false: it fails until it is mended")
+    since: AwareDatetime
+
+
+class StorageDocument(Document):
+    """The room on one disk that a server writes to. Figures are rounded; null: not known, or not counted there."""
+
+    path: str
+    free_mib: float | None
+    free_inodes: float | None
+    lasts_s: float | None = Field(description="until it is full, at the present rate")
+    state: Literal["ok", "warn", "low", "unknown"]
+
+
 class ServerDocument(Document):
     """One server."""
 
@@ -57,8 +79,10 @@ class ServerDocument(Document):
     invocation: str | None
     attempt: int
     url: str | None
+    needs: list[NeedDocument] = Field(description="what is not met, while it is not launched for that")
     cause: CauseDocument | None
     exit: ExitDocument | None
+    storage: list[StorageDocument] = Field(description="the disks that it fills; empty over TCP")
     tail: list[str] = Field(description="last lines of the log; empty over TCP")
 
 
@@ -76,6 +100,14 @@ class StartCauseDocument(Document):
     text: str
 
 
+class OutageDocument(Document):
+    """A time in which a server was wanted and did not serve: it had crashed, or gone down with its host or agent."""
+
+    since: AwareDatetime = Field(description="when it last served, as far as known")
+    lasted_s: float | None = Field(description="until it served again; null: it has not, or the clock was set")
+    attempts: int = Field(description="starts since then, up to this one")
+
+
 class StartDocument(Document):
     """One start, and how it ended. Seconds count from its launch."""
 
@@ -90,6 +122,7 @@ class StartDocument(Document):
     outcome: Outcome | None = Field(description="null while it lives")
     cause: StartCauseDocument | None
     exit: ExitDocument | None
+    outage: OutageDocument | None = Field(description="in which it was launched")
 
 
 class StartsDocument(Document):
@@ -122,6 +155,52 @@ class GpusDocument(Document):
     devices: list[dict[str, object]]
 
 
+class RivalDocument(Document):
+    """A unit that is to be kept off, or is kept off, as it was last seen."""
+
+    unit: str
+    load: str | None = Field(description="LoadState of systemd; null: it has not been looked at yet")
+    active: str | None = Field(description="ActiveState of systemd; null: it has not been looked at yet")
+    off: bool = Field(description="it is down with every process, and cannot come up by itself")
+    held: bool = Field(description="it is kept off, or is about to be")
+    exempt: bool = Field(description="released by an operator: not kept off until it is told to be held again")
+    listed: bool = Field(description="named in [rivals] of the configuration")
+    pids: list[int] = Field(description="its live processes")
+    revivers: list[str] = Field(description="active units that can bring it up")
+    why: str = Field(description="one sentence for a person")
+    since: AwareDatetime | None = Field(description="when it was first held; null: it is not held")
+
+
+class RivalsDocument(Document):
+    """The units that are to be kept off, or are kept off."""
+
+    rivals: list[RivalDocument]
+    warnings: list[str] = Field(description="what a person should know of them")
+
+
+class HoldDocument(Document):
+    """A unit that is kept off."""
+
+    unit: str
+    in_force: bool = Field(description="systemd has read it, so that nothing starts the unit")
+    since: AwareDatetime | None
+    why: str = Field(description="one sentence for a person")
+    repairs: int = Field(ge=0, description="how often it was brought back into force lately")
+
+
+class HoldsDocument(Document):
+    """The units that are kept off."""
+
+    holds: list[HoldDocument]
+
+
+class HoldChangeDocument(Document):
+    """What is wanted of a unit from now on."""
+
+    unit: str
+    held: bool
+
+
 class StatusDocument(Document):
     """Everything."""
 
@@ -129,7 +208,7 @@ class StatusDocument(Document):
     host: HostDocument
     servers: list[ServerDocument]
     gpus: GpusDocument
-    holds: list[dict[str, object]]
+    holds: list[HoldDocument]
     degraded: list[str]
 
 
@@ -148,12 +227,14 @@ class ReadyDocument(Document):
 
 
 class ReloadDocument(Document):
-    """What a new configuration changed: names of servers, and keys of the agent that wait for its next start."""
+    """What a new configuration changed: names of servers, keys of the agent that wait for its next start, and units."""
 
     added: list[str]
     removed: list[str]
     changed: list[str]
     later: list[str]
+    listed: list[str] = Field(description="units that are to be kept off from now on")
+    unlisted: list[str] = Field(description="units that need not be kept off any more; those that are held stay held")
 
 
 class FaultDocument(Document):

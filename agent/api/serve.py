@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from agent.api.events import EVENTS
@@ -46,7 +46,18 @@ class Connection(H11Protocol):
         elif sum(isinstance(each, Connection) and each.peer is None for each in self.connections) > tcp_limit():
             # Any local user can connect over TCP: half of the room is kept for those on the socket.
             transport.abort()
+        self.app = cast(Any, self._within_limits(cast(ASGIApp, self.app)))
         self._watch()
+
+    def _within_limits(self, app: ASGIApp) -> ASGIApp:
+        """`app`, or a problem while there are too many connections. uvicorn's own limit answers with plain text."""
+
+        async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+            full = len(self.connections) >= connection_limit()
+            answer = Problem(503, "too many connections; ask again soon").response() if full else app
+            await answer(scope, receive, send)
+
+        return limited
 
     def data_received(self, data: bytes) -> None:
         """Read on."""
@@ -224,7 +235,6 @@ def settings(app: ASGIApp) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,  # nobody's word for who asks
         server_header=False,
-        limit_concurrency=connection_limit(),
         timeout_keep_alive=KEEP_ALIVE_S,
         h11_max_incomplete_event_size=HEAD_BYTES,
     )

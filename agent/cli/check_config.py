@@ -46,6 +46,8 @@ def check_config(ctx: click.Context, file: Path, as_json: bool) -> None:
 def _say_good(file: Path, found: Config) -> None:
     """What the file defines. Of a command only the program: its arguments may hold secrets."""
     click.echo(f"{file}: good")
+    if not found.servers:
+        click.echo("  no server is defined: add a table [servers.NAME] with its command, then: gpuagent reload")
     for name, server in found.servers.items():
         click.echo(f"  {name}: {', '.join(_words(server))}")
 

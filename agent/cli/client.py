@@ -27,7 +27,7 @@ CHANGE_S = 30.0  # a change is answered after it is saved, and a disk may be slo
 SILENCE_S = 40.0  # /events beats every 12 s
 
 # 503, 504: there is an agent, but it begins, ends or hangs. Any other status is a bug, here or there.
-_FAULTS: Mapping[int, type[Fault]] = {403: Refused, 409: Refused, 503: Away, 504: Unreachable}
+_FAULTS: Mapping[int, type[Fault]] = {403: Refused, 409: Refused, 507: Refused, 503: Away, 504: Unreachable}
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -88,8 +88,23 @@ class Client:
         """POST /switch. The document of the server that is wanted from now on; Refused when the agent says no."""
         return self._ok(self._request("POST", "/switch", CHANGE_S, {"to": name, "back": back}), name).document()
 
+    def rivals(self) -> Document:
+        """`/rivals`."""
+        return self._ok(self._request("GET", "/rivals", ANSWER_S)).document()
+
+    def holds(self) -> Document:
+        """`/holds`."""
+        return self._ok(self._request("GET", "/holds", ANSWER_S)).document()
+
+    def hold(self, unit: str, verb: str) -> Document:
+        """POST hold or release of a unit: {unit, held}. WrongUsage: it is not listed; Refused: the agent says no."""
+        reply = self._request("POST", f"/holds/{quote(unit, safe='')}/{verb}", CHANGE_S)
+        if reply.status == 404:
+            raise WrongUsage(plain(reply.document()["detail"]))
+        return self._ok(reply).document()
+
     def reload(self) -> Document:
-        """POST /reload: {added, removed, changed, later}. WrongUsage, with every fault: the configuration is wrong."""
+        """POST /reload: what has changed. WrongUsage, with every fault: the configuration is wrong."""
         reply = self._request("POST", "/reload", CHANGE_S)
         if reply.status != 422:
             return self._ok(reply).document()
@@ -134,7 +149,7 @@ class Client:
         """The name of the one server that is defined; a usage error when there is none, or a choice."""
         names = [plain(server["name"]) for server in self.status()["servers"]]
         if not names:
-            raise WrongUsage("no server is defined: add one to the configuration, and start the agent again")
+            raise WrongUsage("no server is defined: add one to the configuration, then: gpuagent reload")
         if len(names) > 1:
             raise WrongUsage(f"which server? Defined are: {', '.join(names)}. Give the name as the argument")
         return names[0]

@@ -15,6 +15,11 @@ from agent.cli.text import plain
 from agent.holed import pieces
 
 STDIN = "-"
+_UNTOLD = {
+    "crash": "the log does not tell why; how it ended may: journalctl -k, and the exit of its first process",
+    "hang": "its processes wait for one another; look for one that is gone, and at the kernel log",
+}
+"""Outcomes of which a log may tell no cause."""
 
 
 @click.command(short_help="Read a server's log, offline: steps, facts, root cause.")
@@ -62,6 +67,8 @@ def _lines(story: Document) -> Iterator[str]:
     for name, value in story["facts"].items():
         yield f"  {plain(name)}: {plain(str(value))}"
     cause = story["cause"]
+    if cause is None and story["outcome"] in _UNTOLD:
+        yield f"  cause:  {_UNTOLD[story['outcome']]}"
     if cause is not None:
         where = "" if cause["line"] is None else f" (line {cause['line']})"
         yield f"  cause:  {plain(cause['slug'])}{where}"

@@ -13,7 +13,8 @@ from agent.cli.text import duration, plain
 
 DEFAULT_COUNT = 20
 LONGEST = 500  # the API's own limit: more are not kept
-HEADER = ("LAUNCHED", "ATTEMPT", "READY AFTER", "ENDED AFTER", "OUTCOME", "CAUSE")
+HEADER = ("LAUNCHED", "ATTEMPT", "READY AFTER", "BACK AFTER", "ENDED AFTER", "OUTCOME", "CAUSE")
+OUTCOME = HEADER.index("OUTCOME")
 OUTCOME_COLOURS = {"failed-start": "red", "crashed": "red", "lost": "yellow"}
 
 
@@ -33,7 +34,8 @@ OUTCOME_COLOURS = {"failed-start": "red", "crashed": "red", "lost": "yellow"}
 def starts(ctx: click.Context, name: str | None, count: int, as_json: bool) -> None:
     """Show the last starts of server NAME, newest first: how long each took, and how it ended.
 
-    A time with "<" was not watched, as the agent was away: it may have been shorter. NAME may be left out where one
+    A time with "<" was not watched, as the agent was away: it may have been shorter. BACK AFTER tells how long the
+    server had been away, since it last served, and in how many attempts it came back. NAME may be left out where one
     server is defined.
     """
     agent = the_agent(ctx)
@@ -56,13 +58,14 @@ def table(found: list[Document]) -> Iterator[str]:
     for start, cells in zip([None, *found], rows, strict=True):
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
         if start is not None:
-            coloured = click.style(cells[4], fg=OUTCOME_COLOURS.get(start["outcome"]))
-            padded[4] = padded[4].replace(cells[4], coloured)  # the blanks stay outside, to be cut off at the end
+            coloured = click.style(cells[OUTCOME], fg=OUTCOME_COLOURS.get(start["outcome"]))
+            # The blanks stay outside, to be cut off at the end.
+            padded[OUTCOME] = padded[OUTCOME].replace(cells[OUTCOME], coloured)
         yield "  ".join(padded).rstrip()
 
 
-def row(start: Document) -> tuple[str, str, str, str, str, str]:
-    """One start: when, which attempt, time to ready, time to its end, how it ended, why."""
+def row(start: Document) -> tuple[str, str, str, str, str, str, str]:
+    """One start: when, which attempt, time to ready, the outage that it ended, time to its end, how it ended, why."""
     late = "" if start["watched"] else "<"
     ready = "" if start["ready_s"] is None else late + seconds(start["ready_s"])
     ended = "" if start["ended_s"] is None else seconds(start["ended_s"])
@@ -71,10 +74,19 @@ def row(start: Document) -> tuple[str, str, str, str, str, str]:
         datetime.fromisoformat(start["launched"]).astimezone().strftime("%Y-%m-%d %H:%M:%S"),
         str(start["attempt"]),
         ready,
+        _outage(start),
         ended,
         plain(start["outcome"] or _present(start)),
         f"{plain(cause['slug'])}: {plain(cause['text'])}" if cause else "",
     )
+
+
+def _outage(start: Document) -> str:
+    """Empty where there was none, or it is not over."""
+    outage = start.get("outage")  # an agent that was not started again since an upgrade does not say it
+    if outage is None or outage["lasted_s"] is None:
+        return ""
+    return f"{seconds(outage['lasted_s'])}, {outage['attempts']} attempt{'s' if outage['attempts'] > 1 else ''}"
 
 
 def _present(start: Document) -> str:

@@ -7,10 +7,10 @@ from datetime import datetime
 
 import click
 
-from agent.cli import words
+from agent.cli import units, words
 from agent.cli.client import Document
 from agent.cli.options import json_option, print_json, the_agent
-from agent.cli.text import plain, utc_now
+from agent.cli.text import utc_now
 
 
 @click.command(short_help="Show every server: stage, progress, why.")
@@ -27,12 +27,12 @@ def status(ctx: click.Context, watch: bool, as_json: bool) -> None:
     elif as_json:
         print_json(agent.status())
     else:
-        for line in table(agent.status(), utc_now()):
+        for line in table(agent.status(), utc_now(), agent.rivals()["rivals"]):
             click.echo(line)
 
 
-def table(document: Document, now: datetime) -> Iterator[str]:
-    """`/status` as aligned lines."""
+def table(document: Document, now: datetime, rivals: list[Document]) -> Iterator[str]:
+    """`/status` as aligned lines; below them what is not as it should be."""
     servers = document["servers"]
     rows = [words.row(server, now) for server in servers]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -41,7 +41,9 @@ def table(document: Document, now: datetime) -> Iterator[str]:
         padded[1] = words.coloured(server, padded[1])
         # An empty column (no server has a step) is left out.
         yield "  ".join(cell for cell, width in zip(padded, widths, strict=True) if width).rstrip()
-    if not servers:
+    troubles = units.troubles(document["holds"], rivals)
+    yield from troubles.values()
+    notes = [*words.marks(document, troubles)]
+    if not servers and not notes:
         yield "no server is defined"
-    for mark in document["degraded"]:
-        yield click.style(f"degraded: {plain(str(mark))}", fg="red")
+    yield from (click.style(note, fg="red") for note in notes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli import words
+from agent.cli import units, words
 from agent.cli.client import Client, Document
 from agent.cli.event_stream import Event
 from agent.cli.exits import Away
@@ -110,10 +110,15 @@ def _print_changes(agent: Client) -> None:
             if seen.get(server["name"]) != _grain(server):
                 seen[server["name"]] = _grain(server)
                 click.echo(_line(server))
-        degraded = [plain(str(mark)) for mark in look.document["degraded"]]
+        troubles = _troubles(look.document)
+        degraded = [plain(mark) for mark in look.document["degraded"] if not words.is_told(mark, troubles)]
         if seen.get("degraded:", []) != degraded:  # the colon: no server can have this name
             seen["degraded:"] = degraded
             click.echo(f"degraded: {', '.join(degraded) or 'no more'}")
+        if seen.get("holds:", {}) != troubles:
+            seen["holds:"] = troubles
+            for line in troubles.values() or ["every hold is in force"]:
+                click.echo(line)
 
 
 def _told(agent: Client, err: bool) -> Iterator[Look]:
@@ -132,7 +137,12 @@ def _told(agent: Client, err: bool) -> Iterator[Look]:
 
 def _news(document: Document) -> object:
     """What must differ for `/status` to be worth a line."""
-    return [_grain(server) for server in document["servers"]], document["degraded"]
+    return [_grain(server) for server in document["servers"]], document["degraded"], document["holds"]
+
+
+def _troubles(document: Document) -> dict[str, str]:
+    """What of the holds is not as it should be; of units that are up, `/status` tells only by them."""
+    return units.troubles(document["holds"], [])
 
 
 def _grain(server: Document) -> object:
@@ -152,7 +162,7 @@ def _draw(agent: Client) -> None:
 
     # Live hides the cursor; an end by SIGTERM must bring it back, so it ends like any other.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    last: Document = {"servers": [], "degraded": []}
+    last: Document = {"servers": [], "degraded": [], "holds": []}
     gone: str | None = None
     # Drawn by a clock: the age of a stage grows without an event, and a burst of events is no reason to flicker.
     with Live(get_renderable=lambda: _picture(last, gone), refresh_per_second=DRAWS_PER_S):
@@ -178,7 +188,8 @@ def _picture(document: Document, gone: str | None) -> RenderableType:
         is_measured = server["stage"] == "starting" and server["progress"] is not None
         bar = ProgressBar(total=1.0, completed=server["progress"], width=BAR_WIDTH) if is_measured else ""
         grid.add_row(Text(name, "bold"), Text(stage, colour), bar, Text(step), Text(age), Text(why))
-    notes = [Text(f"degraded: {plain(str(mark))}", "red") for mark in document["degraded"]]
+    troubles = _troubles(document)
+    notes = [Text(click.unstyle(line), "red") for line in (*troubles.values(), *words.marks(document, troubles))]
     if gone is not None:
         notes.append(Text(f"the agent is gone, this is the last that it said: {gone}", "red"))
     return Group(grid, *notes)

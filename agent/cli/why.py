@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
-from agent.cli import words
+from agent.cli import units, words
 from agent.cli.options import json_option, name_argument, print_json, the_agent
 from agent.cli.text import utc_now
+
+WAITS = ("waiting", "clearing")
+"""Stages before a launch."""
 
 
 @click.command(short_help="Say why a server is where it is: cause, remedy, exit, end of the log.")
@@ -23,5 +26,6 @@ def why(ctx: click.Context, name: str | None, as_json: bool) -> None:
     if as_json:
         print_json(server)
         return
-    for line in words.story(server, utc_now()):
+    rivals = units.waited_for(agent.rivals()["rivals"]) if server["stage"] in WAITS else ()
+    for line in words.story(server, utc_now(), rivals):
         click.echo(line)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from datetime import datetime
 
 import click
@@ -14,12 +14,31 @@ from agent.cli.text import age, duration, plain
 STAGE_COLOURS = {"ready": "green", "failed": "red", "unhealthy": "red", "down": "bright_black"}
 OTHER_COLOUR = "yellow"  # on the way
 
+NO_SERVER = "no-server: "
+"""Begins the mark of an agent that has nothing to do: nothing is broken."""
+HOLD = "hold: "
+"""Begins the mark of a unit that is not kept off as it should be; its name comes next."""
+
 _RETRIES = {
     "no": "not retried: the same again would fail the same way",
     "few": "retried a few times, with growing pauses",
     "yes": "retried",
     "wait": "waited for, at no cost in attempts",
 }
+
+
+def marks(document: Document, told: Container[str] = ()) -> Iterator[str]:
+    """What `/status` says of the agent itself, a line each. `told`: units of which all is told already."""
+    for mark in document["degraded"]:
+        if mark.startswith(NO_SERVER):
+            yield plain(mark.removeprefix(NO_SERVER))
+        elif not is_told(mark, told):
+            yield f"degraded: {plain(mark)}"
+
+
+def is_told(mark: str, units: Container[str]) -> bool:
+    """Whether a mark is of one of these units."""
+    return mark.startswith(HOLD) and mark.removeprefix(HOLD).partition(":")[0] in units
 
 
 def row(server: Document, now: datetime) -> tuple[str, str, str, str, str]:
@@ -60,8 +79,8 @@ def sentence(server: Document) -> str:
     return f"{plain(server['name'])}: {coloured(server, stage(server))}: {plain(server['why'])}"
 
 
-def story(server: Document, now: datetime) -> Iterator[str]:
-    """All that is known about why the server is where it is, a line each."""
+def story(server: Document, now: datetime, rivals: Iterable[Document] = ()) -> Iterator[str]:
+    """All that is known about why the server is where it is, a line each. `rivals`: those that it waits for."""
     yield sentence(server)
     facts = [f"for {age(server['since'], now)}"] if server["since"] is not None else []
     if server["step"] is not None:
@@ -72,7 +91,31 @@ def story(server: Document, now: datetime) -> Iterator[str]:
         facts.append(f"attempt {server['attempt']}")
     if facts:
         yield f"  {', '.join(facts)}; {'wanted' if _is_wanted(server) else 'not wanted'}"
+    told = server["cause"]["text"] if server["cause"] is not None else None
+    for need in server.get("needs", ()):  # not there before agents told of each
+        if need["text"] != told:
+            yield from _need(need, now)
+    yield from (f"  rival:   {plain(each['unit'])}: {plain(each['why'])}" for each in rivals)
+    yield from (_disk(disk) for disk in server.get("storage", ()) if disk["state"] != "ok")
     yield from failure(server)
+
+
+def _disk(disk: Document) -> str:
+    """A disk that gets full, or that nobody can look at."""
+    if disk["state"] == "unknown":
+        return f"  disk:    {plain(disk['path'])}: cannot be looked at"
+    free = f"{disk['free_mib']:.0f} MiB" if disk["free_mib"] is not None else "space"
+    inodes = f" and {disk['free_inodes']:.0f} inodes" if disk["free_inodes"] is not None else ""
+    lasts = f", full in {duration(disk['lasts_s'])} at the present rate" if disk["lasts_s"] is not None else ""
+    return f"  disk:    {plain(disk['path'])}: {free}{inodes} free{lasts}"
+
+
+def _need(need: Document, now: datetime) -> Iterator[str]:
+    """A precondition that is not met."""
+    what = "waits for:" if need["heals"] else "lacks:"
+    yield f"  {what} {plain(need['name'])} (for {age(need['since'], now)})"
+    yield f"           {plain(need['text'])}"
+    yield f"  remedy:  {plain(need['remedy'])}"
 
 
 def failure(server: Document) -> Iterator[str]:

@@ -14,12 +14,22 @@ from typing import Any
 
 from agent.config import rules
 from agent.config.faults import Fault, Reading, dotted, read, unknown_key
-from agent.config.model import AgentConfig, Config, LogConfig, RestartConfig, ServerConfig
+from agent.config.model import AgentConfig, Config, DiskConfig, LogConfig, RestartConfig, RivalsConfig, ServerConfig
 from agent.config.servers import read_servers
 from agent.environment_file import read_environment_file
 from agent.errors import ConfigError
 
-__all__ = ["AgentConfig", "Config", "LogConfig", "RestartConfig", "ServerConfig", "load", "read_environment_file"]
+__all__ = [
+    "AgentConfig",
+    "Config",
+    "DiskConfig",
+    "LogConfig",
+    "RestartConfig",
+    "RivalsConfig",
+    "ServerConfig",
+    "load",
+    "read_environment_file",
+]
 
 _SYNTAX = re.compile(r"(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)", re.DOTALL)
 
@@ -32,10 +42,15 @@ def load(path: Path) -> Config:
     ]
     agent = read(AgentConfig, document.get("agent", {}), ("agent",), found)
     servers = read_servers(document.get("servers", {}), agent, found)
+    rivals = read(RivalsConfig, document.get("rivals", {}), ("rivals",), found)
     found.extend(_fights(servers))
     if found or agent.value is None:
         raise ConfigError([f"{path}: {fault}" for fault in found])
-    return Config(agent=agent.value, servers={name: s.value for name, s in servers.items() if s.value is not None})
+    return Config(
+        agent=agent.value,
+        servers={name: s.value for name, s in servers.items() if s.value is not None},
+        rivals=rivals.value or RivalsConfig(),
+    )
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ Tables = Mapping[str, Mapping[str, Any]]
 
 OWN = frozenset({"extends", "template", "autostart"})
 """Keys that are not inherited: what they say is meant of one server alone."""
-MERGED = frozenset({"environment", "log", "restart"})
+MERGED = frozenset({"disk", "environment", "log", "needs", "restart"})
 """Tables that are merged key by key."""
 ADDED = "arguments"
 """The list of which each server of a chain gives a part, the base first."""

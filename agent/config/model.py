@@ -39,6 +39,35 @@ class LogConfig(Table):
     keep_mib: Annotated[int, Field(ge=0)] = 1024  # of all earlier ones together
 
 
+class DiskConfig(Table):
+    """[servers.NAME.disk]"""
+
+    folders: Annotated[tuple[AbsolutePath, ...], Field(strict=False)] = ()  # none: found from the definition
+    warn_mib: Annotated[int, Field(ge=1)] | None = None  # None: see agent.core.storage
+    low_mib: Annotated[int, Field(ge=1)] | None = None
+    on_low: Literal["report", "stop"] = "report"
+
+
+Uuid = Annotated[str, AfterValidator(values.uuid)]
+Digest = Annotated[str, AfterValidator(values.sha256)]
+Wanted = Annotated[Text, Field(min_length=1)]
+Number = Annotated[int, Field(ge=1)]
+
+
+class NeedsConfig(Table):
+    """[servers.NAME.needs]"""
+
+    mounts: Annotated[tuple[AbsolutePath, ...], Field(strict=False)] = ()
+    filesystems: dict[AbsolutePath, Uuid] = {}  # mount point -> which one
+    files: Annotated[tuple[AbsolutePath, ...], Field(strict=False)] = ()
+    contains: dict[AbsolutePath, Wanted] = {}
+    sha256: dict[AbsolutePath, Digest] = {}
+    free_mib: dict[AbsolutePath, Number] = {}
+    free_inodes: dict[AbsolutePath, Number] = {}
+    shm_mib: Annotated[int, Field(ge=0)] = 0
+    shm_free_mib: Annotated[int, Field(ge=0)] = 0
+
+
 class RestartConfig(Table):
     """[servers.NAME.restart]"""
 
@@ -74,7 +103,9 @@ class ServerConfig(Table):
     on_stall: Literal["report", "restart"] = "report"
     stop_s: Seconds | None = None
     unhealthy_s: Seconds = _DEFAULT.unhealthy_s
+    needs: NeedsConfig = NeedsConfig()
     restart: RestartConfig = RestartConfig()
+    disk: DiskConfig = DiskConfig()
     log: LogConfig = LogConfig()
 
 
@@ -94,8 +125,17 @@ class AgentConfig(Table):
         return values.listen_address(self.listen)
 
 
+class RivalsConfig(Table):
+    """[rivals]"""
+
+    units: Annotated[
+        tuple[Annotated[str, AfterValidator(values.rival)], ...], Field(strict=False), AfterValidator(values.each_once)
+    ] = ()
+
+
 class Config(Table):
     """The whole file."""
 
     agent: AgentConfig
     servers: dict[str, ServerConfig]
+    rivals: RivalsConfig = RivalsConfig()

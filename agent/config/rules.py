@@ -96,6 +96,12 @@ def _host_told(server: ServerConfig) -> Iterator[tuple[Where, str]]:
         yield ("host",), 'cannot be told: the command has a name; add the address in digits, as in host = "127.0.0.1"'
 
 
+def _disk(server: ServerConfig) -> Iterator[tuple[Where, str]]:
+    disk = server.disk
+    if disk.warn_mib is not None and disk.low_mib is not None and disk.warn_mib < disk.low_mib:
+        yield ("disk", "warn_mib"), "is less than low_mib: nobody would be warned; make it the larger one"
+
+
 SHARED = frozenset({"command", "family", "port", "gpus", "autostart"})
 """The keys that decide whether two servers get in each other's way."""
 
@@ -106,5 +112,6 @@ RULES: tuple[tuple[frozenset[str], Rule], ...] = (
     (frozenset({"environment", "gpus"}), _visible_gpus),
     (frozenset({"command", "family", "port"}), _port_told),
     (frozenset({"command", "family", "host"}), _host_told),
+    (frozenset({"disk"}), _disk),
 )
 """Each rule with the keys that it draws on."""

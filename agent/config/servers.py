@@ -39,8 +39,6 @@ def read_servers(tables: object, agent: Reading[AgentConfig], found: list[Fault]
 
 
 def _names(tables: Mapping[str, object]) -> Iterator[Fault]:
-    if not any(not isinstance(table, dict) or table.get("template") is not True for table in tables.values()):
-        yield Fault(("servers",), "no server is defined; add a table [servers.NAME] with its command")
     for name in tables:
         if not _NAME.fullmatch(name):
             text = "is no name for a server; use 1 to 32 of a-z, 0-9 and -, and do not begin with -"

@@ -12,9 +12,12 @@ from pathlib import Path
 from agent.environment_file import NAME
 from agent.families import FAMILIES
 from agent.launch_spec import NO_SERVERS
+from agent.protected import fault
 
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _GPU = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = re.compile(r"[0-9A-Fa-f]{4,}(-?[0-9A-Fa-f]+)*")
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 _SOCKET_BYTES = 107  # sockaddr_un holds 108, the last of which is NUL
 
 
@@ -101,11 +104,39 @@ def distinct(gpus: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return gpus
 
 
+def rival(unit: str) -> str:
+    """A unit of systemd that may be kept off."""
+    if why := fault(unit):
+        raise ValueError(why)
+    return unit
+
+
+def each_once(units: tuple[str, ...]) -> tuple[str, ...]:
+    """Each unit once."""
+    if len(set(units)) != len(units):
+        raise ValueError("names a unit twice; name each once")
+    return units
+
+
 def growing(pauses_s: tuple[float, ...]) -> tuple[float, ...]:
     """No pause shorter than the one before: a server that keeps failing is tried less and less often."""
     if any(later < earlier for earlier, later in pairwise(pauses_s)):
         raise ValueError("must not shrink; sort the pauses from the shortest to the longest")
     return pauses_s
+
+
+def uuid(value: str) -> str:
+    """As `blkid` shows it: FAT and NTFS have shorter ones."""
+    if not _UUID.fullmatch(value):
+        raise ValueError("is no UUID of a file system; copy it from blkid, or from /dev/disk/by-uuid")
+    return value
+
+
+def sha256(value: str) -> str:
+    """As `sha256sum` prints it."""
+    if not _SHA256.fullmatch(value):
+        raise ValueError("is no SHA-256; give the 64 hex digits that sha256sum FILE prints")
+    return value
 
 
 def host(address: str) -> str:

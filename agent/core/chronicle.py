@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agent.core.model import After, Cause, Exit, Stage, State, Step
+from agent.core import outage
+from agent.core.model import NEVER, After, Booted, Cause, Exit, Stage, State, Step
+from agent.core.outage import Outage
 
 KEPT = 500
 """Starts that are remembered of each server."""
@@ -38,6 +40,7 @@ class Origin:
     server: str
     digest: str  # of the definition
     boot_id: str | None
+    seen: float = 0.0  # Unix seconds; until when an agent is known to have been there before this run of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class Start:
     """One attempt, from its launch on. `outcome` is None while it lives.
 
     `watched`: False when the agent was away before it was ready: its times are then upper bounds.
+    `missed`: Unix seconds; since when it is missed, as long as it is (see `outage`).
     """
 
     server: str
@@ -64,6 +68,8 @@ class Start:
     cause_quoted: bool = False  # the text is a line of the server's log
     exit: Exit | None = None
     watched: bool = True
+    outage: Outage | None = None  # in which it was launched
+    missed: float | None = None
 
 
 def follow(
@@ -75,15 +81,20 @@ def follow(
     """
     if runs(after) and after.saved.invocation is not None:
         if start is None or start.invocation != after.saved.invocation:
-            start = _begun(after, at, unix_s, origin)
+            start = replace(_begun(after, at, unix_s, origin), outage=_outage_before(start, after, origin))
         elif not runs(before):
             start = _found_again(start)
-        return _grown(start, after)
+        return _grown(start, after, unix_s - at)
     if start is None:
         return None
+    return _kept_missing(_after_its_end(start, before, after, at, unix_s, origin), after)
+
+
+def _after_its_end(start: Start, before: State, after: State, at: float, unix_s: float, origin: Origin) -> Start:
+    """Nothing runs: it has ended now, has been lost, or more is known of its end."""
     if start.outcome is None:
         if runs(before) and before.saved.invocation == start.invocation:
-            return _ended(start, after, at)
+            return replace(_ended(start, after, at), missed=_missed(start, after, at, unix_s))
         mine = after.saved.invocation == start.invocation
         said, how = (after.cause, after.exit) if mine else (None, None)
         return start if after.seen.tree is None else lost(start, origin, said, how)
@@ -98,11 +109,23 @@ def runs(state: State) -> bool:
 
 
 def lost(start: Start, origin: Origin, said: Cause | None = None, how: Exit | None = None) -> Start:
-    """The start of a server that is not there any more, and nobody saw it end.
+    """The start of a server that is not there any more, and nobody saw it end. It is missed, if it is wanted.
 
     `said`: what its log gives as the cause; `how`: evidence of its end. The log of a server that went down with the
     host says nothing of that.
     """
+    gone = _lost(start, origin, said, how)
+    return replace(gone, missed=None if gone.outcome is Outcome.STOPPED else _last_seen(gone, origin))
+
+
+def _last_seen(start: Start, origin: Origin) -> float:
+    """Until when it is known to have been there, in Unix seconds."""
+    if start.ended_s is not None:
+        return start.launched + start.ended_s
+    return max(start.launched + (start.ready_s or 0.0), origin.seen)
+
+
+def _lost(start: Start, origin: Origin, said: Cause | None, how: Exit | None) -> Start:
     if how is not None and how != Exit() and start.boot_id == origin.boot_id:
         return _known_end(start, said, how)
     slug, text = AWAY if start.boot_id == origin.boot_id else REBOOTED
@@ -111,10 +134,45 @@ def lost(start: Start, origin: Origin, said: Cause | None = None, how: Exit | No
     return replace(start, outcome=Outcome.LOST, cause_slug=said.slug, cause_text=said.text, cause_quoted=said.quoted)
 
 
-def shut_down(start: Start) -> Start:
-    """The start of a server that lives, as an agent leaves it that ends because the host goes down."""
+def replaced(start: Start, booted: Booted, origin: Origin) -> Start:
+    """The newest start as an agent finds it that starts: over, if another attempt runs by now in its place."""
+    seen = booted.seen
+    same = seen.main is None or seen.invocation in (None, start.invocation)
+    if start.outcome is not None or same or booted.saved.invocation != start.invocation:
+        return start
+    return lost(start, origin, booted.ended, booted.exit)
+
+
+def shut_down(start: Start, unix_s: float | None = None) -> Start:
+    """The start of a server that lives, as an agent leaves it that ends because the host goes down, at `unix_s`."""
     slug, text = SHUT_DOWN
-    return replace(start, outcome=Outcome.STOPPED, cause_slug=slug, cause_text=text, cause_quoted=False)
+    how = Outcome.STOPPED
+    return replace(start, outcome=how, cause_slug=slug, cause_text=text, cause_quoted=False, missed=unix_s)
+
+
+def _outage_before(last: Start | None, state: State, origin: Origin) -> Outage | None:
+    """The outage in which a start is launched. `last`: the start before it."""
+    if last is None or not state.wanted:
+        return None
+    if last.outcome is None:  # nobody has told yet that it is gone
+        last = lost(last, origin)
+    return outage.before(last.missed, last.outage, last.ready_s is not None)
+
+
+def _missed(start: Start, state: State, at: float, unix_s: float) -> float | None:
+    """Since when a start that has ended now is missed; one that never served is, if one before it was."""
+    chosen = state.after in (After.DOWN, After.AGAIN) and not state.closing
+    if chosen or (start.ready_s is None and start.outage is None):
+        return None
+    sick = state.misses and state.answered > NEVER  # it had ceased to serve before
+    return unix_s - (at - state.answered) if sick else unix_s
+
+
+def _kept_missing(start: Start, state: State) -> Start:
+    """What is wanted no more is not missed."""
+    if start.missed is None or state.wanted:
+        return start
+    return replace(start, missed=None)
 
 
 def _known_end(start: Start, said: Cause | None, how: Exit) -> Start:
@@ -140,6 +198,7 @@ def rejoin(known: Start, present: Start) -> Start:
         began=known.began,
         digest=known.digest,
         steps=known.steps + later,
+        outage=known.outage,
         marks=known.marks,
         ready_s=ready_s if known.ready_s is None else known.ready_s,
         ended_s=None if present.ended_s is None else present.ended_s + shift_s,
@@ -172,13 +231,15 @@ def _found_again(start: Start) -> Start:
         cause_text=None,
         cause_quoted=False,
         watched=start.watched and start.ready_s is not None,
+        missed=None,
     )
 
 
-def _grown(start: Start, state: State) -> Start:
-    """What is new while it lives. The same object when nothing is."""
+def _grown(start: Start, state: State, unix_s: float) -> Start:
+    """What is new while it lives. The same object when nothing is. `unix_s`: the zero of `at` in Unix seconds."""
     if start.ready_s is None and state.ready_since is not None:
-        start = replace(start, ready_s=_after(start, state.ready_since))
+        ended = outage.over(start.outage, unix_s + state.ready_since)
+        start = replace(start, ready_s=_after(start, state.ready_since), outage=ended)
     if state.stage is not Stage.STARTING:
         return start
     known = {step for step, _ in start.steps}

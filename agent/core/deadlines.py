@@ -20,7 +20,7 @@ from agent.core.model import (
     Tick,
     Transition,
 )
-from agent.core.moves import begin, stop, turn_off
+from agent.core.moves import begin, stop
 from agent.core.rules import BUSY_S, Handler, busy, speak_later
 
 
@@ -30,8 +30,8 @@ def due(rule: Handler) -> Handler:
 
 
 def late_room(state: State, event: Tick, policy: Policy) -> Transition:
-    """WAITING, CLEARING: waiting costs no attempt. Look again, and turn off again what came back."""
-    return Transition(replace(state, deadline=event.at + policy.clear_s), (*turn_off(state), Look()))
+    """WAITING, CLEARING: waiting costs no attempt. Look again."""
+    return Transition(replace(state, deadline=event.at + policy.clear_s), (Look(),))
 
 
 def late_start(state: State, event: Tick, policy: Policy) -> Transition:

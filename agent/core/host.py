@@ -10,7 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent.core.machine import step
-from agent.core.model import Ask, Asked, Booted, Effect, Event, Looked, Policy, Reconfigured, Seen, Stage, State, Want
+from agent.core.model import (
+    Ask,
+    Asked,
+    Booted,
+    Effect,
+    Event,
+    Looked,
+    NotOff,
+    Policy,
+    Reconfigured,
+    Seen,
+    Stage,
+    State,
+    Want,
+)
 
 PRESENT = frozenset({Stage.STARTING, Stage.READY, Stage.UNHEALTHY, Stage.STOPPING})
 
@@ -62,21 +76,33 @@ class Taken:
 
 
 def advance(
-    states: Mapping[str, State], name: str, event: Event, policies: Mapping[str, Policy]
+    states: Mapping[str, State], name: str, event: Event, policies: Mapping[str, Policy], rivals: NotOff
 ) -> tuple[Mapping[str, State], list[Taken]]:
     """Apply one event to one server, and tell those that share something with it if that changed for them."""
-    now, taken = dict(states), []
-    queue = [(name, event)]
+    return _advance(states, [(name, event)], policies, rivals)
+
+
+def tell_of_rivals(
+    states: Mapping[str, State], at: float, policies: Mapping[str, Policy], rivals: NotOff
+) -> tuple[Mapping[str, State], list[Taken]]:
+    """Another unit is off, or is not off any more: news for every server that waits."""
+    return _advance(states, [(n, _news(n, at, states)) for n in sorted(states) if states[n].run], policies, rivals)
+
+
+def _advance(
+    states: Mapping[str, State], queue: list[tuple[str, Event]], policies: Mapping[str, Policy], rivals: NotOff
+) -> tuple[Mapping[str, State], list[Taken]]:
+    now, taken = dict(states), list[Taken]()
     while queue:
         who, what = queue.pop(0)
-        what = _informed(who, what, now, policies)
+        at, what = what.at, _informed(who, what, now, policies, rivals)
         before = now[who]
         done = step(before, what, policies[who])
         now[who] = done.state
         taken.append(Taken(who, what, before, done.state, done.effects))
         queue += [(other, _news(other, what.at, now)) for other in _touched(who, what, before, now, policies)]
         if not queue:
-            queue += _follows(event.at, now, policies)
+            queue += _follows(at, now, policies)
     return now, taken
 
 
@@ -109,10 +135,13 @@ def _may_be_asked(state: State) -> bool:
     return bool(state.run) and state.pending is None and not state.closing and not state.degraded
 
 
-def _informed(who: str, event: Event, states: Mapping[str, State], policies: Mapping[str, Policy]) -> Event:
-    """A look as it comes from outside knows nothing of the other servers."""
+def _informed(
+    who: str, event: Event, states: Mapping[str, State], policies: Mapping[str, Policy], rivals: NotOff
+) -> Event:
+    """A look as it comes from outside knows nothing of the other servers, and of the units that are to be off."""
     if isinstance(event, Looked | Booted):
-        return replace(event, seen=neighbours(event.seen, states, sharers(who, policies)))
+        seen = replace(event.seen, rivals=rivals)
+        return replace(event, seen=neighbours(seen, states, sharers(who, policies)))
     return event
 
 

@@ -10,7 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.core import gpus
-from agent.core.model import After, Cause, Exit, Look, Need, Policy, Stage, State, Terminate, Transition, Want
+from agent.core.model import (
+    After,
+    Cause,
+    Exit,
+    Look,
+    Need,
+    Policy,
+    Stage,
+    State,
+    Terminate,
+    Transition,
+    Want,
+    in_the_way,
+)
 from agent.core.moves import (
     ADMIN_STARTED,
     ADMIN_STOPPED,
@@ -29,8 +42,8 @@ from agent.core.moves import (
     rest,
     retry,
     stop,
-    turn_off,
 )
+from agent.core.serving import out_of_room
 
 Level = Callable[[State, float, Policy], Transition | None]
 
@@ -98,8 +111,7 @@ def room(state: State, at: float, policy: Policy) -> Transition | None:
     if state.changed:  # nothing runs, so the newer definition is in force from here on: what does it need?
         return Transition(replace(state, changed=False, seen=replace(state.seen, needs=None)), (Look(),))
     if state.seen.needs is None:
-        gone = not state.seen.neighbours
-        return None if gone else _stay(state, at, Stage.CLEARING, _in_the_way(state), policy)
+        return None if not in_the_way(state.seen) else _stay(state, at, Stage.CLEARING, _who(state), policy)
     if any(not need.heals for need in state.seen.needs):
         return block(state, at)
     if state.seen.needs:
@@ -117,24 +129,22 @@ def _found(state: State, at: float, policy: Policy, after: After, cause: Cause |
 
 
 def _clear(state: State, at: float, policy: Policy) -> Transition | None:
-    """All needs are met: keep rivals off, wait for neighbours and memory, then launch."""
+    """All needs are met: wait for rivals, neighbours and memory, then launch."""
     verdict = gpus.room(state, policy)
     if not verdict.known:
         return _stay(state, at, Stage.WAITING, verdict.why, policy)
-    if new := state.seen.rivals - state.saved.holds:  # written down first: Stored lets them be turned off
-        state = replace(state, saved=replace(state.saved, holds=state.saved.holds | new))
-        return _stay(state, at, Stage.CLEARING, f"turning off {', '.join(sorted(new))}", policy) or Transition(state)
-    if state.seen.rivals or state.seen.neighbours:
-        return _stay(state, at, Stage.CLEARING, _in_the_way(state), policy)
+    if in_the_way(state.seen):
+        return _stay(state, at, Stage.CLEARING, _who(state), policy)
     if not verdict.free:
         return _stay(state, at, Stage.CLEARING, verdict.why, policy)
     return launch(state, at, policy)
 
 
-def _in_the_way(state: State) -> str:
+def _who(state: State) -> str:
     """Who must be gone first."""
-    busy = [f"unit {unit}" for unit in sorted(state.seen.rivals)]
-    busy += [f"server {name}" for name in sorted(state.seen.neighbours)]
+    if state.seen.rivals is None:
+        return "waiting for a look at the units that are to be kept off"
+    busy = [*state.seen.rivals, *(f"server {name}" for name in sorted(state.seen.neighbours))]
     return f"waiting for {', '.join(busy)} to be gone"
 
 
@@ -142,8 +152,7 @@ def _stay(state: State, at: float, stage: Stage, why: str, policy: Policy) -> Tr
     """Wait in this stage, saying what for; None when that is said already."""
     if state.stage is stage:
         return None if state.why == why else Transition(replace(state, why=why))
-    entered = replace(state, stage=stage, since=at, why=why, deadline=at + policy.clear_s)
-    return Transition(entered, turn_off(entered))
+    return Transition(replace(state, stage=stage, since=at, why=why, deadline=at + policy.clear_s))
 
 
 def paused(state: State, at: float, policy: Policy) -> Transition | None:
@@ -198,6 +207,11 @@ def vanished(state: State, at: float, policy: Policy) -> Transition | None:
     return die(state, at, policy, Exit(), GONE) if seen.began - state.missing >= GONE_S else None
 
 
+def runs_on(state: State, at: float, policy: Policy) -> Transition | None:
+    """STARTING, READY, UNHEALTHY: it is there, and there is room for what it writes."""
+    return vanished(state, at, policy) or out_of_room(state, at, policy)
+
+
 def gone(state: State, at: float, policy: Policy) -> Transition | None:
     """STOPPING: over when a look that began since shows no process; what outlived the first process is told to end."""
     if state.launching or not fresh(state) or state.seen.tree is None:
@@ -233,6 +247,7 @@ def _over(state: State, at: float, policy: Policy) -> Transition:
         return retry(state, at, policy)
     if state.after is After.FAILED and state.cause is not None:
         why = f"{state.cause.slug}: failed before; what was left of it is gone"
+        why = state.cause.text if state.blocked else why
         return fail(state, at, why, state.cause, blocked=state.blocked)
     return begin(state, at, policy)
 
@@ -241,9 +256,9 @@ SETTLE: Mapping[Stage, Level] = {
     Stage.DOWN: unwanted,
     Stage.WAITING: room,
     Stage.CLEARING: room,
-    Stage.STARTING: vanished,
-    Stage.READY: vanished,
-    Stage.UNHEALTHY: vanished,
+    Stage.STARTING: runs_on,
+    Stage.READY: runs_on,
+    Stage.UNHEALTHY: runs_on,
     Stage.STOPPING: gone,
     Stage.BACKING_OFF: paused,
     Stage.FAILED: unblocked,

@@ -19,7 +19,6 @@ from agent.core.model import (
     Closed,
     Event,
     Exited,
-    Hold,
     Kill,
     Launch,
     Launched,
@@ -117,8 +116,6 @@ def check(before: State, event: Event, done: Transition, policy: Policy) -> None
                 _law(isinstance(event, Stored), "2: an operator is answered after the save", now)
             case Launch():
                 _check_launch(now, policy)
-            case Hold(unit):
-                _law(unit in now.kept, "4: a unit is turned off only once it stands in holds, on the disk", now)
             case Terminate() | Kill():
                 _law(now.stage is Stage.STOPPING, "6: only a server that is stopping is signalled", now)
                 _law(_may_end(now), "6: a wanted server is ended for a reason", now)
@@ -132,7 +129,7 @@ def _check_launch(now: State, policy: Policy) -> None:
     _law(now.seen.tree == (), "3, 5: nothing is launched while a server is seen or cannot be looked for", now)
     _law(now.seen.needs == (), "3: nothing is launched while a need is not met or not known", now)
     _law(now.wanted and not now.closing, "nothing is launched that is not wanted", now)
-    _law(not now.seen.rivals, "nothing is launched beside a rival", now)
+    _law(now.seen.rivals == (), "3: nothing is launched beside a rival, or while it is not known to be off", now)
     _law(not now.seen.neighbours, "nothing is launched beside a server that shares its GPUs or its port", now)
     room = gpus.room(now, policy)
     _law(room.known and room.free, "3: nothing is launched without room on its GPUs", now)

@@ -13,14 +13,20 @@ from enum import StrEnum
 from agent.core.seen import NEVER as NEVER
 from agent.core.seen import Cause as Cause
 from agent.core.seen import Exit as Exit
+from agent.core.seen import Fill as Fill
 from agent.core.seen import Gpu as Gpu
 from agent.core.seen import Health as Health
 from agent.core.seen import Holder as Holder
 from agent.core.seen import Life as Life
 from agent.core.seen import Need as Need
+from agent.core.seen import NotOff as NotOff
 from agent.core.seen import Process as Process
 from agent.core.seen import Retry as Retry
+from agent.core.seen import Rival as Rival
 from agent.core.seen import Seen as Seen
+from agent.core.seen import Space as Space
+from agent.core.seen import Volume as Volume
+from agent.core.seen import in_the_way as in_the_way
 
 
 class Stage(StrEnum):
@@ -107,7 +113,6 @@ class Saved:
     over: frozenset[str] = frozenset()  # servers that this one was switched to from: they give way to it
     back: str | None = None  # the one of them to return to when this one fails
     gave_up: str | None = None  # FAILED after its attempts: the cause's slug
-    holds: frozenset[str] = frozenset()  # units that we keep off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +122,13 @@ class Policy:
     name: str = "server"
     gpus: tuple[str, ...] = ()  # UUIDs or indices; none: no GPU look is needed
     need_mib: int = 0  # free memory that each of them must have
-    rivals: frozenset[str] = frozenset()  # units to keep off
     overlaps: frozenset[str] = frozenset()  # servers that share a GPU or the port
     autostart: bool = False
     start_limit_s: float | None = None
     on_stall: str = "report"  # or "restart"
+    on_disk_low: str = "report"  # or "stop": it is ended before the disk is full, and goes on when there is room again
+    disk_warn_mib: int | None = None  # None: a part of the file system, see storage.py
+    disk_low_mib: int | None = None
     clear_s: float = 60.0  # between two sayings of what is in the way
     quiet_s: float = 120.0
     stall_s: float = 900.0
@@ -155,7 +162,6 @@ class State:
     sent: Saved = Saved()  # the last that was given to be saved
     saving: int = 0  # saves on their way to the disk
     degraded: bool = False  # the last save failed
-    kept: frozenset[str] = frozenset()  # of the holds, those that are on the disk
     kept_want: Want | None = None  # the want that is on the disk: an administrator's may not be yet
     pending: Asked | None = None  # a change that is being saved
     proposed: Saved | None = None  # ... and what it makes of `saved`
@@ -186,6 +192,8 @@ class State:
     blocked: bool = False  # FAILED for an unmet need: goes on by itself when the need is met
     before: Cause | None = None  # why the attempt before this one ended
     readings: tuple[tuple[Gpu, ...], ...] = ()  # the last few, newest last
+    crowded: float = NEVER  # when somebody else was in its way last, or may have been
+    volumes: tuple[Volume, ...] = ()  # where it writes
 
     @property
     def step(self) -> Step | None:
@@ -343,15 +351,12 @@ class Kill(Effect):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold(Effect):
-    """Turn a unit off and keep it off."""
-
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
 class Look(Effect):
     """Look at once, not only at the next turn."""
+
+
+UNSAVED = "could not be saved"
+"""In every refusal for want of a disk that takes the state: by it the faces tell these from the others."""
 
 
 @dataclass(frozen=True, slots=True)

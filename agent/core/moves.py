@@ -12,7 +12,6 @@ from agent.core.model import (
     Cause,
     Effect,
     Exit,
-    Hold,
     Launch,
     Look,
     Policy,
@@ -109,6 +108,7 @@ def launch(state: State, at: float, policy: Policy) -> Transition:
 def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
     """A server of ours runs already: go on with it instead of launching another."""
     state = _forget_attempt(state)
+    invocation = state.seen.invocation or state.saved.invocation
     state = replace(
         state,
         main=state.seen.main,
@@ -116,8 +116,9 @@ def adopt(state: State, at: float, policy: Policy, why: str) -> Transition:
         steps=((Step.LAUNCHED, at),),
         saved=replace(
             state.saved,
-            invocation=state.seen.invocation or state.saved.invocation,
+            invocation=invocation,
             running=True,
+            served=state.saved.served and invocation == state.saved.invocation,  # else that was an earlier one
             gave_up=None,
         ),
     )
@@ -176,13 +177,6 @@ def clean_up(state: State, at: float, policy: Policy, why: str, after: After, ca
         swept=False,
         killed=False,
     )
-
-
-def turn_off(state: State) -> tuple[Effect, ...]:
-    """CLEARING: turn off the rivals that are not off, as far as the disk has them as holds."""
-    if state.stage is not Stage.CLEARING:
-        return ()
-    return tuple(Hold(unit) for unit in sorted(state.seen.rivals & state.kept))
 
 
 ADMIN_STARTED = "an administrator started its unit (systemctl start)"

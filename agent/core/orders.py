@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.core.model import (
+    UNSAVED,
     After,
     Answer,
     Ask,
@@ -17,7 +18,7 @@ from agent.core.model import (
     Transition,
     Want,
 )
-from agent.core.moves import begin, rest, stop, turn_off
+from agent.core.moves import begin, rest, stop
 
 
 def ask(state: State, event: Asked, policy: Policy) -> Transition:
@@ -81,7 +82,7 @@ def commit(state: State, event: Stored, policy: Policy) -> tuple[State, Asked | 
     """A save ended: what it means for the change that waited for it. None: there is no change to carry out."""
     state = replace(state, saving=state.saving - 1, degraded=event.why is not None)
     if event.why is None:
-        state = replace(state, kept=event.saved.holds, kept_want=event.saved.want)
+        state = replace(state, kept_want=event.saved.want)
     asked, proposed = state.pending, state.proposed
     if asked is None or proposed is None or event.saved.asks != proposed.asks:
         return state, None, ()
@@ -90,7 +91,7 @@ def commit(state: State, event: Stored, policy: Policy) -> tuple[State, Asked | 
     already = state.wanted and state.kept_want is Want.UP and proposed.over <= state.saved.over
     if event.why is not None and proposed.want is Want.UP and not already:
         state = replace(state, saved=replace(state.saved, asks=proposed.asks))  # no later change is taken for this one
-        return state, None, (Answer(asked.id, f"the want could not be saved: {event.why}"),)
+        return state, None, (Answer(asked.id, f"the want {UNSAVED}: {event.why}"),)
     return replace(state, saved=merged), asked, (Answer(asked.id),)
 
 
@@ -112,12 +113,10 @@ def stored_idle(state: State, event: Stored, policy: Policy) -> Transition:
 
 
 def stored_waiting(state: State, event: Stored, policy: Policy) -> Transition:
-    """A start is on its way already: it goes on. Rivals that are written down now may be turned off."""
-    known = state.kept
+    """A start is on its way already: it goes on."""
     state, asked, effects = commit(state, event, policy)
     if asked is None or asked.ask is not Ask.STOP:
-        holds = turn_off(replace(state, kept=state.kept - known))
-        return Transition(state, (*holds, *effects))
+        return Transition(state, effects)
     return Transition(rest(state, event.at, asked.reason or "stopped").state, effects)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.core import forecast, gpus
+from agent.core import forecast, gpus, storage
 from agent.core.model import (
     After,
     Exited,
@@ -26,6 +26,7 @@ from agent.core.model import (
     State,
     Step,
     Transition,
+    in_the_way,
 )
 from agent.core.moves import die, enter, ready, stopped_outside
 
@@ -126,19 +127,23 @@ def speak_later(state: State, at: float, policy: Policy) -> State:
 # -- looks -----------------------------------------------------------------------------------------
 
 
-def _take(state: State, event: Looked) -> State:
+def _take(state: State, event: Looked, policy: Policy) -> State:
     """The newest look counts; a save that failed is tried again with it. An older look that comes late is dropped."""
     if event.seen.began < state.seen.began:
         return state
     again = state.degraded and not state.saving  # one at a time: a slow disk must not pile them up
     # Who has given way owes nothing more: else two switches, there and back, would undo each other.
     saved = replace(state.saved, over=state.saved.over & event.seen.wanted_neighbours)
-    return replace(state, seen=_free_of_theirs(event.seen), saved=saved, sent=Saved(asks=-1) if again else state.sent)
+    volumes = storage.follow(state.volumes, event.seen.storage, policy)
+    crowded = in_the_way(event.seen) or in_the_way(state.seen)  # until just now
+    state = replace(state, crowded=event.at if crowded else state.crowded)
+    seen = storage.with_needs(_free_of_theirs(event.seen, state.crowded), state, volumes, policy)
+    return replace(state, seen=seen, volumes=volumes, saved=saved, sent=Saved(asks=-1) if again else state.sent)
 
 
-def _free_of_theirs(seen: Seen) -> Seen:
-    """The look without a taken port, while a server that may hold it is there: what is true of it is not known yet."""
-    if seen.needs is None or not seen.neighbours:
+def _free_of_theirs(seen: Seen, crowded: float) -> Seen:
+    """The look without a taken port, if who may have held it was there when it began: what is true now is not known."""
+    if seen.needs is None or seen.began > crowded:
         return seen
     rest = tuple(need for need in seen.needs if need.name != "port")
     return seen if rest == seen.needs else replace(seen, needs=rest or None)
@@ -146,30 +151,30 @@ def _free_of_theirs(seen: Seen) -> Seen:
 
 def look(state: State, event: Looked, policy: Policy) -> Transition:
     """A look in a stage whose level rule does the rest."""
-    return Transition(_take(state, event))
+    return Transition(_take(state, event, policy))
 
 
 def look_for_room(state: State, event: Looked, policy: Policy) -> Transition:
     """WAITING, CLEARING: GPU readings add up until they are steady.
 
-    The same look again is no further reading, and while a neighbour may use the GPUs they do not add up.
+    The same look again is no further reading, and while somebody else may use the GPUs they do not add up.
     """
     newer = event.seen.began > state.seen.began
-    state = _take(state, event)
-    if state.seen.neighbours:
+    state = _take(state, event, policy)
+    if in_the_way(state.seen):
         newer, state = True, replace(state, readings=())
     return Transition(replace(state, readings=gpus.remember(state, state.seen)) if newer else state)
 
 
 def look_starting(state: State, event: Looked, policy: Policy) -> Transition:
     """STARTING: signs of life put off the word "stalled"."""
-    state = forecast.take_signs(_take(state, event), event.seen)
+    state = forecast.take_signs(_take(state, event, policy), event.seen)
     return Transition(state if state.launching else speak_later(state, event.at, policy))
 
 
 def look_serving(state: State, event: Looked, policy: Policy) -> Transition:
     """READY, UNHEALTHY: signs of life tell busy from hung."""
-    return Transition(forecast.take_signs(_take(state, event), event.seen))
+    return Transition(forecast.take_signs(_take(state, event, policy), event.seen))
 
 
 # -- health ----------------------------------------------------------------------------------------

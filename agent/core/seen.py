@@ -75,6 +75,8 @@ class Need:
     name: str  # "port", "executable", "model", ...
     cause: Cause
     heals: bool  # True: worth waiting for in WAITING. False: FAILED until a look says otherwise
+    subject: str = ""  # the path or address that it is about: tells two needs of one name apart
+    since: float | None = None  # since when looks show it unmet; None: the first look is still to be dated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,67 @@ class Gpu:
     holders: tuple[Holder, ...] = ()
 
 
+NotOff = tuple[str, ...] | None
+"""The units that are not off, though they are to be, each in words; None: nobody knows. In the way of every server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """One look at one unit that is to be kept off, in the words of systemd."""
+
+    unit: str
+    load: str = "loaded"  # LoadState: loaded, not-found, masked, bad-setting, error
+    active: str = "inactive"  # ActiveState
+    held: bool = False  # the hold is in force: systemd has read it; of an absent or masked unit: its file is whole
+    pids: tuple[int, ...] = ()  # live processes of its control group; zombies do not count
+    revivers: tuple[str, ...] = ()  # active units that can bring it up: sockets, timers, paths, Upholds=, ...
+    fault: str = ""  # why a hold that was written is not in force, for a person
+
+    @property
+    def off(self) -> bool:
+        """Whether it is down, with every process, and cannot come up by itself."""
+        return self.held and self.active in ("inactive", "failed") and not self.pids
+
+
+class Fill(StrEnum):
+    """How much room there is where a server writes."""
+
+    OK = "ok"
+    WARN = "warn"  # soon too little
+    LOW = "low"  # too little: acted upon where the definition says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """One reading of one file system, by a folder that the server writes to. MiB; None: not known, or not counted."""
+
+    path: str
+    at: float
+    total_mib: float | None = None
+    free_mib: float | None = None  # for who is not root
+    total_inodes: int | None = None
+    free_inodes: int | None = None
+    why: str = ""  # why it could not be read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """What is known of one file system over time: the last good reading, and what it means."""
+
+    space: Space
+    bytes_fill: Fill = Fill.OK
+    inodes_fill: Fill = Fill.OK
+    lasts_s: float | None = None  # until it is full, at the present rate; None: it does not fill, or is not known to
+    unread: str = ""  # why the last reading failed
+    past: tuple[Space, ...] = ()  # earlier readings, oldest first, by which the rate is told
+
+    @property
+    def fill(self) -> Fill:
+        """The worse of the two."""
+        order = tuple(Fill)
+        return max(self.bytes_fill, self.inodes_fill, key=order.index)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """One look at the world around a server. Levels, not edges: losing one look loses nothing.
@@ -126,9 +189,15 @@ class Seen:
     unkillable: tuple[int, ...] = ()  # pids of the tree in uninterruptible sleep
     ending: tuple[int, ...] = ()  # pids of the tree that are dead, while the kernel frees what they held
     needs: tuple[Need, ...] | None = None
-    rivals: frozenset[str] = frozenset()  # units to keep off that are not off
+    rivals: NotOff = None
     neighbours: frozenset[str] = frozenset()  # servers present that share a GPU or the port
     wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
     asks: int = 0  # the most that one of those that share something with it has been asked
     gpus: tuple[Gpu, ...] | None = None
     life: Life | None = None
+    storage: tuple[Space, ...] | None = None  # where it writes; None: not looked at yet
+
+
+def in_the_way(seen: Seen) -> bool:
+    """Whether somebody else has what the server needs, or may have it: another server, or a unit to be kept off."""
+    return bool(seen.neighbours) or seen.rivals != ()

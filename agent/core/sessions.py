@@ -46,7 +46,8 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
     outside = not seen.ordered and seen.main is not None and seen.invocation not in (None, saved.invocation)
     if event.rebooted:  # no process of another boot lives, and its failures are history
         saved = replace(saved, running=False, served=False, attempt=0, failures=(), gave_up=None)
-    if saved.want is None and policy.autostart:
+    # One that was launched was wanted: who has lost what was saved (a broken file, an older agent) ends nothing for it.
+    if saved.want is None and (policy.autostart or (seen.main is not None and seen.ordered)):
         saved = replace(saved, want=Want.UP)
     if outside and saved.want is Want.UP:  # what is saved is of an earlier attempt
         saved = replace(saved, running=False, served=False, attempt=1, failures=(), gave_up=None)
@@ -54,7 +55,6 @@ def boot(state: State, event: Booted, policy: Policy) -> Transition:
         since=event.at,
         saved=saved,
         sent=event.saved,
-        kept=event.saved.holds,
         kept_want=event.saved.want,
         seen=event.seen,
         run=event.run,
@@ -104,7 +104,6 @@ def _given_up(slug: str) -> Cause:
 
 def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Transition:
     """A wanted server runs: it goes on where it was, and its start with the times that are known of it."""
-    served = state.saved.served
     adopted = adopt(state, event.at, policy, why)
     now = adopted.state
     now = replace(
@@ -116,7 +115,7 @@ def _boot_beside(state: State, event: Booted, policy: Policy, why: str) -> Trans
     )
     if event.health is Health.OK:
         return Transition(ready(now, event.at, f"{why}; it answers").state, adopted.effects)
-    if not served:
+    if not now.saved.served:
         return Transition(speak_later(now, event.at, policy), adopted.effects)
     moved = enter(now, event.at, Stage.UNHEALTHY, f"{why}; it does not answer", wait_s=policy.unhealthy_s)
     return Transition(moved.state, adopted.effects)

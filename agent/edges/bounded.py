@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from agent.errors import EdgeError
 
 T = TypeVar("T")
+LATE = "late"  # slug of the EdgeError that means that the deadline has passed, of this call or of one that still hangs
 
 
 class BoundedThread:
@@ -32,7 +33,7 @@ class BoundedThread:
         """
         async with self._turn:
             if self._late:
-                raise EdgeError(self._edge, what, "an earlier call still hangs")
+                raise EdgeError(self._edge, what, "an earlier call still hangs", LATE)
             given_up = threading.Event()
             try:
                 async with asyncio.timeout(limit_s) as patience:
@@ -44,7 +45,7 @@ class BoundedThread:
                 if not patience.expired():
                     raise EdgeError(self._edge, what, error.strerror or str(error)) from error
                 self._late = True
-                raise EdgeError(self._edge, what, f"no answer within {limit_s:g} s") from None
+                raise EdgeError(self._edge, what, f"no answer within {limit_s:g} s", LATE) from None
             finally:
                 given_up.set()
 

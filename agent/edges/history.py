@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from agent.core.chronicle import KEPT, Start
 from agent.edges.bounded import BoundedThread
-from agent.edges.start_row import COLUMNS, from_row, to_row
+from agent.edges.start_row import ADDED, COLUMNS, from_row, to_row
 from agent.errors import EdgeError
 
 T = TypeVar("T")
@@ -49,6 +49,7 @@ class HistoryFile:
 
     def __init__(self, path: Path, kept: int = KEPT, kept_in_all: int = KEPT_IN_ALL) -> None:
         self._path = path
+        self._seen = path.with_name("agent-seen")
         self._kept = kept
         self._kept_in_all = kept_in_all
         self._thread = BoundedThread("history")
@@ -84,11 +85,33 @@ class HistoryFile:
 
         await self._do("write", write)
 
+    async def last_seen(self) -> float | None:
+        """See `agent.ports.History`: the time of a file beside it, which costs no write to its contents."""
+        return await self._thread.run("see when an agent was here", LIMIT_S, lambda given_up: self._last_seen())
+
+    async def still_here(self) -> None:
+        """See `agent.ports.History`."""
+        await self._thread.run("say that an agent is here", LIMIT_S, lambda given_up: self._still_here())
+
     async def close(self) -> None:
         """See `agent.ports.History`."""
         await self._thread.run("close", LIMIT_S, lambda given_up: self._let_go())
 
     # -- in the thread --------------------------------------------------------------------------------
+
+    def _last_seen(self) -> float | None:
+        try:
+            return self._seen.stat(follow_symlinks=False).st_mtime
+        except FileNotFoundError:
+            return None
+
+    def _still_here(self) -> None:
+        self._seen.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self._seen, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+        try:
+            os.utime(fd)
+        finally:
+            os.close(fd)
 
     async def _do(self, what: str, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._thread.run(what, LIMIT_S, lambda given_up: self._try_twice(what, work))
@@ -134,6 +157,8 @@ class HistoryFile:
             db.execute("PRAGMA synchronous = NORMAL")  # a power cut may take the last seconds, never the file
             if _number(db, "PRAGMA user_version") == 0:
                 db.executescript(f"BEGIN IMMEDIATE; {CREATE} COMMIT;")
+            for name in sorted(set(ADDED) - _columns(db)):  # an older agent that comes back knows how to do without
+                db.execute(f"ALTER TABLE starts ADD COLUMN {COLUMNS[name]}")
             db.execute(READ, ("", 0))
         except BaseException:
             db.close()
@@ -157,11 +182,14 @@ def _check(db: sqlite3.Connection) -> None:
         raise Unfit(f"version {version}, and this agent knows {VERSION}")
     if (found := db.execute("PRAGMA quick_check(1)").fetchone()) != ("ok",):
         raise Unfit(f"damaged: {found[0] if found else 'no answer'}")
-    columns = {row[1] for row in db.execute("PRAGMA table_info(starts)")}
-    if version == VERSION and not columns >= set(COLUMNS):
+    if version == VERSION and not _columns(db) >= set(COLUMNS) - set(ADDED):
         raise Unfit("columns are missing")
     if version == 0 and _number(db, "SELECT count(*) FROM sqlite_schema"):
         raise Unfit("it is another program's database")
+
+
+def _columns(db: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in db.execute("PRAGMA table_info(starts)")}
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:

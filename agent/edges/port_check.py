@@ -12,7 +12,10 @@ from agent.edges.owners import Owner
 
 
 def port(host: str, number: int, ours: frozenset[int], owner: Owner) -> Need | None:
-    """Whether the server can listen there. While processes of it live, only a stranger that listens is a conflict."""
+    """Whether the server can listen there. While processes of it live, only a stranger that listens is a conflict.
+
+    Whoever holds the port may end, and at a boot an address may come late: both are waited for, by name.
+    """
     if strangers := owner.strangers(sockets.reached(sockets.listeners(number), host), ours):
         return _taken(number, strangers)
     if ours:
@@ -20,7 +23,8 @@ def port(host: str, number: int, ours: frozenset[int], owner: Owner) -> Need | N
     try:
         addresses = socket.getaddrinfo(host.strip("[]") or None, number, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE)
     except socket.gaierror as error:
-        return _need("address", "address_unavailable", f"Host {host}: {error.strerror}", "Correct `host`.")
+        text, remedy = f"Host {host}: {error.strerror}", "Correct `host`, or bring its network and its names up."
+        return _need("address", "address_unavailable", text, remedy, host, heals=True)
     needs = [_bindable(family, address, number) for family, _, _, _, address in addresses]
     taken = [need for need in needs if need is not None and need.name == "port"]
     if taken or None not in needs:
@@ -39,10 +43,12 @@ def _bindable(family: int, address: tuple[object, ...], number: int) -> Need | N
         return None
     if plain == errno.EADDRNOTAVAIL:
         text = f"Address {address[0]} is not one of this host"
-        return _need("address", "address_unavailable", text, "Correct `host`, or bring its network up.")
+        remedy = "Correct `host`, or bring its network up; the start goes on by itself."
+        return _need("address", "address_unavailable", text, remedy, str(address[0]), heals=True)
     if plain != errno.EADDRINUSE:
         why = os.strerror(plain or 0)
-        return _need("port", "permission_denied", f"Port {number}: {why}", "Choose a port from 1024 on.")
+        text, remedy = f"Port {number}: {why}", "Choose a port from 1024 on."
+        return _need("port", "permission_denied", text, remedy, str(number), heals=False)
     connections = sockets.connections(number)
     if connections and _bind_error(family, address, reuse=True) is None:
         return None
@@ -64,8 +70,9 @@ def _bind_error(family: int, address: tuple[object, ...], reuse: bool) -> int | 
 
 def _taken(number: int, by: str) -> Need:
     remedy = "End that process, or give the server another port."
-    return _need("port", "port_taken", f"Port {number} is taken by {by}", remedy)
+    return _need("port", "port_taken", f"Port {number} is taken by {by}", remedy, str(number), heals=True)
 
 
-def _need(name: str, slug: str, text: str, remedy: str) -> Need:
-    return Need(name=name, cause=Cause(slug=slug, text=text, remedy=remedy, retry=Retry.NO), heals=False)
+def _need(name: str, slug: str, text: str, remedy: str, subject: str, *, heals: bool) -> Need:
+    cause = Cause(slug=slug, text=text, remedy=remedy, retry=Retry.WAIT if heals else Retry.NO)
+    return Need(name=name, cause=cause, heals=heals, subject=subject)

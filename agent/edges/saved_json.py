@@ -6,9 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent.core.holds import Holds
 from agent.core.model import Saved, Want
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+UNIT = re.compile(r"[A-Za-z0-9:_.@\\-]{1,255}")
+LAST_UNIX_S = 253_402_300_800.0  # the year 10000, which no date can say
+FORGOTTEN = frozenset({"holds"})
+"""Of version 1, where holds were said of each server, and nothing was ever turned off."""
 KEYS = frozenset(
     {
         "want",
@@ -22,7 +27,6 @@ KEYS = frozenset(
         "over",
         "back",
         "gave_up",
-        "holds",
     }
 )
 
@@ -41,7 +45,6 @@ def to_json(saved: Saved) -> dict[str, Any]:
         "over": sorted(saved.over),
         "back": saved.back,
         "gave_up": saved.gave_up,
-        "holds": sorted(saved.holds),
     }
 
 
@@ -61,9 +64,35 @@ def from_json(value: object) -> tuple[Saved, list[str]]:
         over=frozenset(_words(value, "over")),
         back=_text(value, "back"),
         gave_up=_text(value, "gave_up"),
-        holds=frozenset(_words(value, "holds")),
     )
-    return saved, sorted(set(value) - KEYS)
+    return saved, sorted(set(value) - KEYS - FORGOTTEN)
+
+
+def holds_to_json(holds: Holds) -> dict[str, Any]:
+    """Plain lists, numbers and strings, in a stable order."""
+    held = {unit: holds.held[unit] for unit in sorted(holds.held)}
+    return {"begun": holds.begun, "held": held, "exempt": sorted(holds.exempt)}
+
+
+def holds_from_json(value: object) -> tuple[Holds, list[str]]:
+    """What was saved, and the keys that nobody knows. ValueError: a wrong type, or what is no unit's name."""
+    if not isinstance(value, dict):
+        raise ValueError("is not an object")
+    held, exempt = value.get("held", {}), _words(value, "exempt")
+    if not isinstance(held, dict) or not all(_is_time(since) for since in held.values()):
+        raise ValueError("held is not an object of times")
+    if strange := [unit for unit in (*held, *exempt) if UNIT.fullmatch(unit) is None]:
+        raise ValueError(f"{strange[0][:40]!r} is no unit's name")
+    saved = Holds(
+        begun=_flag(value, "begun", False),
+        held={unit: float(since) for unit, since in held.items()},
+        exempt=frozenset(exempt),
+    )
+    return saved, sorted(set(value) - {"begun", "held", "exempt"})
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < LAST_UNIX_S
 
 
 def _want(value: object) -> Want | None:

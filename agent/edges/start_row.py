@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.core.chronicle import Outcome, Start
 from agent.core.model import Exit, Step
+from agent.core.outage import Outage
 
 TEXT_LENGTH = 500
 """Of a cause: a line of a log may be a megabyte."""
@@ -31,8 +32,12 @@ COLUMNS = {
     "cause_quoted": "cause_quoted INTEGER NOT NULL",
     "exit": "exit TEXT",
     "watched": "watched INTEGER NOT NULL",
+    "outage": "outage TEXT",
+    "missed": "missed REAL",
 }
-"""Name -> definition, in the order of a row. Lists and the exit are JSON."""
+"""Name -> definition, in the order of a row. Lists, the exit and the outage are JSON."""
+ADDED = ("outage", "missed")
+"""Columns that the first version of the table did not have."""
 
 
 def to_row(start: Start) -> tuple[str | int | float | None, ...]:
@@ -56,6 +61,8 @@ def to_row(start: Start) -> tuple[str | int | float | None, ...]:
         start.cause_quoted,
         json.dumps([how.code, how.signal, how.oom, how.asked, how.stopped]) if how else None,
         start.watched,
+        json.dumps([start.outage.since, start.outage.tries, start.outage.lasted_s]) if start.outage else None,
+        start.missed,
     )
 
 
@@ -63,6 +70,11 @@ def _to_exit(cell: str) -> Exit:
     """Rows of before there were units have four elements."""
     code, signal, oom, asked, *more = json.loads(cell)
     return Exit(code=code, signal=signal, oom=oom, asked=bool(asked), stopped=more == [True])
+
+
+def _to_outage(cell: str) -> Outage:
+    since, tries, lasted_s = json.loads(cell)
+    return Outage(since=float(since), tries=int(tries), lasted_s=None if lasted_s is None else _seconds(lasted_s))
 
 
 def from_row(row: Sequence[Any]) -> Start | None:
@@ -90,6 +102,8 @@ def from_row(row: Sequence[Any]) -> Start | None:
             cause_quoted=bool(cells["cause_quoted"]),
             exit=how,
             watched=bool(cells["watched"]),
+            outage=None if cells["outage"] is None else _to_outage(cells["outage"]),
+            missed=None if cells["missed"] is None else float(cells["missed"]),
         )
     except (TypeError, ValueError, RecursionError):  # RecursionError: JSON nested a thousand deep
         return None

@@ -7,23 +7,25 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from agent.core.holds import Holds
 from agent.core.model import Saved
-from agent.edges.bounded import BoundedThread
-from agent.edges.saved_json import NAME, from_json, to_json
+from agent.edges.bounded import LATE, BoundedThread
+from agent.edges.saved_json import NAME, from_json, holds_from_json, holds_to_json, to_json
 from agent.errors import EdgeError
 
-VERSION = 1
+VERSION = 2
+KNOWN = (1, 2)  # those that are read; 1 had no holds of the host
 LOCKED = "locked"  # slug of the EdgeError that means that another agent runs
 MAX_BYTES = 1 << 20  # a server takes some hundred bytes
 SAVE_LIMIT_S = 5.0
 
 
 class StateFile:
-    """Implements `agent.ports.Store`: `{"version": 1, "boot_id": ..., "servers": {name: {...}}}`.
+    """Implements `agent.ports.Store`: `{"version": 2, "boot_id": ..., "holds": {...}, "servers": {name: {...}}}`.
 
     `lock()` first, then `load()`, then `save()`. `rebooted` after `load()`: whether the host has booted since the
     file was written; None: not known. The lock goes with the process, but also with any copy of it that was forked
@@ -34,6 +36,7 @@ class StateFile:
         self._path = path
         self._writer = BoundedThread("store")
         self._servers: dict[str, Saved] | None = None  # as on the disk; None: not loaded
+        self._holds = Holds()  # likewise
         self._faults: list[str] = []
         self._lock_fd: int | None = None
         self._boot_id = _boot_id()
@@ -43,6 +46,11 @@ class StateFile:
     def faults(self) -> list[str]:
         """See `agent.ports.Store`."""
         return list(self._faults)
+
+    @property
+    def holds(self) -> Holds:
+        """See `agent.ports.Store`."""
+        return self._holds
 
     # -- lock ---------------------------------------------------------------------------------------
 
@@ -102,15 +110,26 @@ class StateFile:
         content = json.loads(data)
         if not isinstance(content, dict) or type(content.get("version")) is not int:
             raise ValueError("no version")
-        if content["version"] != VERSION:
-            raise ValueError(f"version {content['version']}, and this agent knows {VERSION}")
+        if content["version"] not in KNOWN:
+            raise ValueError(f"version {content['version']}, and this agent knows {', '.join(map(str, KNOWN))}")
         servers = content.get("servers")
         if not isinstance(servers, dict):
             raise ValueError("no servers")
         boot_id = content.get("boot_id")
         if isinstance(boot_id, str) and self._boot_id is not None:
             self.rebooted = boot_id != self._boot_id
+        if content["version"] > 1:
+            self._holds = self._holds_from(content.get("holds"))
         return self._servers_from(servers)
+
+    def _holds_from(self, value: object) -> Holds:
+        try:
+            holds, unknown = holds_from_json(value)
+        except ValueError as error:
+            self._faults.append(f"{self._path}: holds: {error}: left out")
+            return Holds()
+        self._faults += [f"{self._path}: holds: {key[:40]!r} is not known: left out" for key in unknown]
+        return holds
 
     def _servers_from(self, servers: Mapping[str, object]) -> dict[str, Saved]:
         known: dict[str, Saved] = {}
@@ -147,15 +166,29 @@ class StateFile:
 
     async def save(self, name: str, saved: Saved) -> None:
         """See `agent.ports.Store`. EdgeError also after 5 s: a frozen disk costs one thread, and no save until then."""
+        await self._save(lambda: ({**(self._servers or {}), name: saved}, self._holds))
+
+    async def save_holds(self, holds: Holds) -> None:
+        """See `agent.ports.Store`, and `save`."""
+        await self._save(lambda: (self._servers or {}, holds))
+
+    async def _save(self, new: Callable[[], tuple[dict[str, Saved], Holds]]) -> None:
+        """`new` is called when its turn has come: what was saved before it is in what it makes."""
         if self._servers is None:
             raise RuntimeError("load before save: else the other servers' state would be lost")
-        await self._writer.run("save", SAVE_LIMIT_S, lambda given_up: self._write(name, saved, given_up))
+        try:
+            await self._writer.run("save", SAVE_LIMIT_S, lambda given_up: self._write(*new(), given_up))
+        except EdgeError as error:
+            if error.slug != LATE:
+                raise
+            why = f"storage stalled: {self._path.parent} does not answer ({error.why})"
+            raise EdgeError("store", "save", why) from error
 
-    def _write(self, name: str, saved: Saved, given_up: threading.Event) -> None:
-        servers = {**(self._servers or {}), name: saved}
+    def _write(self, servers: dict[str, Saved], holds: Holds, given_up: threading.Event) -> None:
         content = {
             "version": VERSION,
             "boot_id": self._boot_id,
+            "holds": holds_to_json(holds),
             "servers": {key: to_json(value) for key, value in sorted(servers.items())},
         }
         data = json.dumps(content, indent=1).encode() + b"\n"
@@ -167,7 +200,7 @@ class StateFile:
             if given_up.is_set():  # the operator has been told that it failed: it must not come true later
                 return
             os.replace(new, self._path)
-            self._servers = servers
+            self._servers, self._holds = servers, holds
         finally:
             new.unlink(missing_ok=True)
         _sync_folder(self._path.parent)

@@ -15,23 +15,31 @@ from typing import Any
 from dbus_fast import Message, MessageType
 from dbus_fast.aio import MessageBus
 
+from agent.edges.bus_words import (
+    BUS,
+    BUS_PATH,
+    MANAGER,
+    MANAGER_PATH,
+    PROPERTIES,
+    RULES,
+    SERVICE,
+    SHUTDOWN,
+    SYSTEMD,
+    UNIT,
+    path_of,
+    rule_of,
+    send,
+)
+from agent.errors import EdgeError
+
 EDGE = "systemd"
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
-BUS, BUS_PATH = "org.freedesktop.DBus", "/org/freedesktop/DBus"
-SYSTEMD, MANAGER_PATH = "org.freedesktop.systemd1", "/org/freedesktop/systemd1"
-MANAGER, UNIT, SERVICE = f"{SYSTEMD}.Manager", f"{SYSTEMD}.Unit", f"{SYSTEMD}.Service"
-PROPERTIES = "org.freedesktop.DBus.Properties"
 LIMIT_S = 10.0
 """One call: a millisecond in health; systemd does not answer while it reloads, seconds on a host of many units."""
 AGAIN_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Before each further attempt to connect, the last one for ever: back within 2 s after the bus is."""
-SHUTDOWN = "shutdown.target"
-RULES = (
-    f"type='signal',sender='{BUS}',interface='{BUS}',member='NameOwnerChanged',arg0='{SYSTEMD}'",
-    f"type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='Reloading'",
-    f"type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobNew',arg2='{SHUTDOWN}'",
-    f"type='signal',sender='{SYSTEMD}',interface='{MANAGER}',member='JobRemoved',arg2='{SHUTDOWN}'",
-)
+LASTS_S = 3.0
+"""Only a blindness that lasts is told: at the agent's start and at one of the bus, it is over in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,10 +77,15 @@ class Systemd:
         self._asked: dict[int, Asked] = {}  # by serial
         self._rules: set[str] = set()  # what the bus has been asked to pass on
         self._unseen: set[str] = set()  # units to be looked at
+        self._heeded: dict[str, str] = {}  # object path -> ActiveState, as last told
+        self._stirs: list[Callable[[], None]] = []  # who hears of these
+        self._bus: MessageBus | None = None  # while it is connected
+        self._blind_since = float("inf")  # when the fault came; of no meaning while there is none
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Systemd:
+        self._blind_since = asyncio.get_running_loop().time()
         self._task = asyncio.create_task(self._run(), name="gpuagent-systemd")
         return self
 
@@ -81,6 +94,11 @@ class Systemd:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+
+    @property
+    def lasting_fault(self) -> str | None:
+        """Why systemd is not seen, once that has lasted: for a person."""
+        return self.fault if asyncio.get_running_loop().time() - self._blind_since > LASTS_S else None
 
     def follow(self, unit: str, tell: Callable[[Unit], None]) -> None:
         """`tell` is called in the loop's thread with the present state, once known, and at each change of it."""
@@ -92,6 +110,40 @@ class Systemd:
         """Tell nothing more, as often as one likes."""
         self._tells = [each for each in self._tells if each != (unit, tell)]
 
+    # -- other units --------------------------------------------------------------------------------
+
+    async def ask(self, path: str, interface: str, member: str, signature: str, *body: object) -> list[Any] | None:
+        """Its answer to a question that changes nothing; None: an error. EdgeError: it cannot be asked now."""
+        if self._bus is None or self.fault is not None:
+            raise EdgeError(EDGE, member, self.fault or "not connected yet")
+        try:
+            reply = await self._call(self._bus, SYSTEMD, path, interface, member, *body, signature=signature)
+        except OSError as error:
+            raise EdgeError(EDGE, member, str(error)) from error
+        return None if reply is None else reply.body
+
+    async def heed(self, unit: str, active: str) -> None:
+        """Whoever is stirred hears once that unit is in another ActiveState than that one. EdgeError."""
+        if self._bus is None:
+            raise EdgeError(EDGE, "heed", self.fault or "not connected yet")
+        try:
+            await self._match(self._bus, rule_of(unit))
+        except OSError as error:
+            raise EdgeError(EDGE, "heed", str(error)) from error
+        self._heeded[path_of(unit)] = active
+
+    def stir(self, tell: Callable[[], None]) -> None:
+        """`tell` is called in the loop's thread when a unit that is heeded has changed, or may have."""
+        self._stirs.append(tell)
+
+    def unstir(self, tell: Callable[[], None]) -> None:
+        """Tell nothing more, as often as one likes."""
+        self._stirs = [each for each in self._stirs if each != tell]
+
+    def _stir(self) -> None:
+        for tell in self._stirs:
+            tell()
+
     # -- the connection -----------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -101,10 +153,15 @@ class Systemd:
                 await self._talk()
             except OSError as error:
                 attempt = 0 if self.fault is None else attempt
-                self.fault = str(error)
+                self._blind(str(error))
             self._known.clear()
             await asyncio.sleep(AGAIN_S[min(attempt, len(AGAIN_S) - 1)])
             attempt += 1
+
+    def _blind(self, why: str) -> None:
+        if self.fault is None:
+            self._blind_since = asyncio.get_running_loop().time()
+        self.fault = why
 
     async def _talk(self) -> None:
         """Connect, and listen until the connection is lost: always raises."""
@@ -117,6 +174,7 @@ class Systemd:
         lost = asyncio.ensure_future(bus.wait_for_disconnect())  # type: ignore[no-untyped-call]  # by the library
         lost.add_done_callback(self._lost)
         bus.add_message_handler(self._heard)
+        self._bus = bus
         try:
             for rule in RULES:
                 await self._match(bus, rule)
@@ -128,6 +186,7 @@ class Systemd:
                     raise OSError(f"{self._address}: {lost.exception() or 'the bus has closed the connection'}")
                 await self._look(bus)
         finally:
+            self._bus = None
             bus.disconnect()
             self._rules.clear()
             await asyncio.wait([lost], timeout=LIMIT_S)  # the socket is closed then; at once, as it is shut down
@@ -149,7 +208,7 @@ class Systemd:
         if not self._owner:
             reply = await self._call(bus, BUS, BUS_PATH, BUS, "GetNameOwner", SYSTEMD)
             if reply is None:
-                self.fault = f"{self._address}: systemd is not on the bus"
+                self._blind(f"{self._address}: systemd is not on the bus")
                 return
             self._owner = reply.body[0]
             await self._call(bus, SYSTEMD, MANAGER_PATH, MANAGER, "Subscribe")  # an error: it was done already
@@ -157,26 +216,29 @@ class Systemd:
             self.shutting_down = state is not None and state.body[0].value == "stopping"
         while self._unseen:
             unit = self._unseen.pop()
-            path = path_of(unit)
-            await self._match(bus, f"type='signal',sender='{SYSTEMD}',path='{path}',interface='{PROPERTIES}'")
-            await self._call(bus, SYSTEMD, path, PROPERTIES, "GetAll", "", of=unit)
-        self.fault = None
+            await self._match(bus, rule_of(unit))
+            await self._call(bus, SYSTEMD, path_of(unit), PROPERTIES, "GetAll", "", of=unit)
+        was, self.fault = self.fault, None
+        if was is not None:
+            self._stir()
 
     async def _match(self, bus: MessageBus, rule: str) -> None:
         if rule not in self._rules:
             await self._call(bus, BUS, BUS_PATH, BUS, "AddMatch", rule)
-            self._rules.add(rule)
+            if bus is self._bus:  # lost while the answer was on its way: to be asked of the next one again
+                self._rules.add(rule)
 
     async def _call(
-        self, bus: MessageBus, to: str, path: str, interface: str, member: str, *body: str, of: str = ""
-    ) -> Message | None:
+        self, bus: MessageBus, to: str, path: str, interface: str, member: str, *body: object,
+        of: str = "", signature: str | None = None,
+    ) -> Message | None:  # fmt: skip
         """The reply; None: an error. `of`: its body is that unit's state."""
         message = Message(
             destination=to,
             path=path,
             interface=interface,
             member=member,
-            signature="s" * len(body),
+            signature="s" * len(body) if signature is None else signature,
             body=list(body),
             serial=bus.next_serial(),
         )
@@ -185,7 +247,7 @@ class Systemd:
         self._asked[message.serial] = asked = Asked(asyncio.get_running_loop().create_future(), of)
         try:
             async with asyncio.timeout(LIMIT_S):
-                await _send(bus, message)
+                await send(bus, message)
                 reply = await asked.reply
         except TimeoutError as error:
             raise OSError(f"{self._address}: no answer to {member} within {LIMIT_S:g} s") from error
@@ -213,14 +275,23 @@ class Systemd:
             case (_, "PropertiesChanged") if message.interface == PROPERTIES:
                 if message.body[0] in (UNIT, SERVICE) and message.path in self._known:
                     self._take(message.path, message.body[1])
+                self._heed_change(message.path, message.body[1])
             case (_, "Reloading"):
                 self.reloading = message.body[0]
                 if not self.reloading:  # what was told meanwhile may be lost
                     self._all_unseen()
+                    self._stir()
             case (_, "JobNew"):
                 self.shutting_down |= message.body[2] == SHUTDOWN
             case (_, "JobRemoved") if message.body[2] == SHUTDOWN:
                 self.shutting_down = message.body[3] == "done"
+
+    def _heed_change(self, path: str | None, changed: Mapping[str, Any]) -> None:
+        """A start that its conditions forbid changes something too, and no state: of no interest."""
+        now = changed.get("ActiveState")
+        if path is not None and path in self._heeded and now is not None and self._heeded[path] != now.value:
+            self._heeded[path] = now.value
+            self._stir()
 
     def _take(self, path: str, changed: Mapping[str, Any]) -> None:
         known = self._known[path]
@@ -229,17 +300,6 @@ class Systemd:
             return
         for tell in [tell for unit, tell in self._tells if path_of(unit) == path]:
             tell(_unit(known))
-
-
-async def _send(bus: MessageBus, message: Message) -> None:
-    """OSError: the connection is lost. The library then drops the future of what it could not send, not looked at."""
-    try:
-        await bus.send(message)
-    except OSError as error:
-        sent = bus._writer.fut if bus._writer is not None else None
-        if sent is not None and sent.done():
-            sent.exception()  # looked at, or asyncio would complain
-        raise OSError(f"the bus has closed the connection: {error.strerror}") from error
 
 
 WANTED = frozenset(
@@ -257,13 +317,3 @@ def _unit(known: Mapping[str, Any]) -> Unit:
         status=known["ExecMainStatus"],
         result=known["Result"],
     )
-
-
-def path_of(unit: str) -> str:
-    """The object that speaks for a unit: what is no letter or digit stands as `_` and two hexadecimal digits."""
-    label = "".join(each if _plain(each, at) else f"_{ord(each):02x}" for at, each in enumerate(unit))
-    return f"{MANAGER_PATH}/unit/{label}"
-
-
-def _plain(each: str, at: int) -> bool:
-    return each.isascii() and (each.isalpha() or (each.isdigit() and at > 0))

@@ -14,15 +14,17 @@ from typing import Any
 
 from agent.core.model import Cause, Need, Retry
 from agent.edges import port_check
-from agent.edges.bounded import BoundedThread
+from agent.edges.bounded import LATE, BoundedThread
 from agent.edges.owners import Owner
 from agent.edges.privileged import Privileged
 from agent.edges.unit_records import FOLDER
 from agent.errors import EdgeError
+from agent.privileged import space
 
 EDGE = "checks"
 LIMIT_S = 5.0
-"""Of the whole look: a tenth of a second in health. A network mount that takes longer is as good as frozen."""
+"""Of the whole look: a tenth of a second in health. One that hangs tells so, twice a second."""
+WRITE_LIMIT_S = 2.0  # of a write to the log's folder: microseconds in health
 POLL_S = 0.01
 AGAIN_S = 0.3  # until it is asked for again: to ask twice costs nothing
 OTHER_DEFINITION = "digest_differs"
@@ -31,7 +33,8 @@ OTHER_DEFINITION = "digest_differs"
 class UnitChecks:
     """Implements `agent.ports.Checks` for `gpuagent-server@NAME.service`.
 
-    `digest` is that of the definition in force. `owner` tells whose a listener on `host`:`port` is.
+    `digest` is that of the definition in force. `owner` tells whose a listener on `host`:`port` is. `log_folder` must
+    take writes: root would hang in it at the launch.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class UnitChecks:
         host: str,
         port: int,
         owner: Owner,
+        log_folder: Path,
         records: Path = FOLDER,
     ) -> None:
         self._name = name
@@ -52,6 +56,9 @@ class UnitChecks:
         self._owner = owner
         self._record = records / f"{name}.check.json"
         self._thread = BoundedThread(EDGE)
+        self._log_folder = log_folder
+        self._writer = BoundedThread("storage")
+        self._write_began = 0.0  # Unix seconds
 
     async def needs(self, ours: frozenset[int]) -> tuple[Need, ...]:
         """See `agent.ports.Checks`. EdgeError: the helper does not answer, or the look takes longer than 5 s."""
@@ -59,7 +66,21 @@ class UnitChecks:
         taken = await self._thread.run(
             "look at the port", LIMIT_S, lambda _: port_check.port(self._host, self._port, ours, self._owner)
         )
-        return needs if taken is None else (*needs, taken)
+        return (*needs, *(need for need in (await self._of_log(), taken) if need is not None))
+
+    async def _of_log(self) -> Need | None:
+        """Whether the log's file system takes writes."""
+        try:
+            await self._writer.run("write a log", WRITE_LIMIT_S, lambda _: self._write())
+        except EdgeError as error:
+            if error.slug != LATE:
+                raise
+            return space.stalled(str(self._log_folder), self._write_began)
+        return None
+
+    def _write(self) -> None:
+        self._write_began = time.time()
+        space.take_a_write(str(space.nearest(str(self._log_folder))))
 
     async def _of_files(self) -> tuple[Need, ...]:
         began, why = time.clock_gettime(time.CLOCK_BOOTTIME), "the helper has not answered"
@@ -97,8 +118,9 @@ class UnitChecks:
 
 
 def _need(said: Mapping[str, Any]) -> Need:
-    cause = Cause(slug=said["slug"], text=said["text"], remedy=said["remedy"], retry=Retry.NO)
-    return Need(name=said["name"], cause=cause, heals=said["heals"])
+    retry = Retry.WAIT if said["heals"] else Retry.NO
+    cause = Cause(slug=said["slug"], text=said["text"], remedy=said["remedy"], retry=retry)
+    return Need(name=said["name"], cause=cause, heals=said["heals"], subject=said["subject"])
 
 
 def _other_definition(name: str) -> Need:

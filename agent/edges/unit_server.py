@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from agent.edges.cgroup import Cgroup
 from agent.edges.memory_kills import MemoryKills
 from agent.edges.privileged import Privileged
 from agent.edges.systemd import Systemd, Unit
+from agent.edges.unit_exit import exit_of
 from agent.edges.unit_records import Launched, UnitRecords
 from agent.edges.unit_tree import Found
 from agent.errors import EdgeError
@@ -34,8 +34,6 @@ START_SEEN_S = 3.0
 """Somebody else's start is waited for so long until it is written down who began it."""
 EVIDENCE_S = 1.0  # from the end of the first process to systemd's word of how: 2 ms in health
 RECORD_S = 2.0  # the same, while systemd is not heard: the record is written after two starts of Python
-CLD_EXITED = 1
-OOM = "oom-kill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +74,7 @@ class UnitServer:
         self._asked = False
         self._stopped: str | None = None  # systemd's number of the start that somebody else has told to end
         self._seen: Unit | None = None  # systemd's last word
+        self._found: Launched | None = None  # the last launch, as of the last look
         self._timer: asyncio.TimerHandle | None = None  # the next look for evidence, or for a start
         self._kills: MemoryKills | None = None  # as of the last look at the leader
         self._closed = False
@@ -203,18 +202,7 @@ class UnitServer:
             self._tell_end(self._exit_of(unit))
 
     def _exit_of(self, unit: Unit) -> Exit:
-        stopped = self._stopped == unit.invocation
-        if unit.code == CLD_EXITED:
-            return Exit(code=unit.status, oom=unit.result == OOM, stopped=stopped)
-        return Exit(signal=unit.status, oom=self._for_memory(unit, stopped), stopped=stopped)
-
-    def _for_memory(self, unit: Unit, stopped: bool) -> bool | None:
-        """Whether the kernel killed it for memory; None: something on this host was, since the last look at it."""
-        if unit.result == OOM:
-            return True
-        if unit.status != signal.SIGKILL or self._asked or stopped:
-            return False
-        return memory_kills.killed_since(self._kills) if self._kills is not None else None
+        return exit_of(unit, asked=self._asked, stopped=self._stopped == unit.invocation, kills=self._kills)
 
     def _tell_end(self, how: Exit) -> None:
         """Once: whichever comes first, for what comes later finds no leader."""
@@ -266,6 +254,7 @@ class UnitServer:
             if asyncio.get_running_loop().time() >= until:
                 raise EdgeError(EDGE, "look", "a start of its unit is under way, and not known whose")
             await asyncio.sleep(POLL_S)
+        self._found = found.launched
         self._heal(found)
         return self._tree(found)
 
@@ -306,12 +295,18 @@ class UnitServer:
     async def terminate(self, whole: bool) -> None:
         """SIGTERM to the first process or to the whole tree."""
         self._asked = True
-        await self._privileged.terminate(self._name, whole)
+        await self._privileged.terminate(self._name, whole, self._meant())
 
     async def kill(self) -> None:
         """SIGKILL to the whole tree."""
         self._asked = True
-        await self._privileged.kill(self._name)
+        await self._privileged.kill(self._name, self._meant())
+
+    def _meant(self) -> str:
+        """The start whose processes are to end, as systemd numbers it: what came later is another's."""
+        if self._leader is not None:
+            return self._leader.launched.unit_invocation
+        return self._found.unit_invocation if self._found is not None and self._launching is None else ""
 
     def close(self) -> None:
         """See `agent.ports.Server`."""

@@ -6,13 +6,20 @@ To add a family, see CONTRIBUTING.md.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
+from agent.families.command import expanded, names
 from agent.families.family import CauseRule, Family, Remedy, StepRule, flag_value, model_files
 from agent.families.llama_cpp import LLAMA_CPP
+from agent.families.lmdeploy import LMDEPLOY
+from agent.families.ollama import OLLAMA
 from agent.families.plain import PLAIN
+from agent.families.sglang import SGLANG
+from agent.families.tensorrt_llm import TENSORRT_LLM
+from agent.families.tgi import TGI
+from agent.families.transformers import TRANSFORMERS
+from agent.families.triton import TRITON
+from agent.families.vllm import VLLM
 
 __all__ = [
     "FAMILIES",
@@ -26,48 +33,19 @@ __all__ = [
     "model_files",
 ]
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (PLAIN, LLAMA_CPP)}
+_EACH = (PLAIN, LLAMA_CPP, SGLANG, TENSORRT_LLM, TGI, LMDEPLOY, TRITON, OLLAMA, VLLM, TRANSFORMERS)
+"""Where the logs of two look alike, the one whose marks are rarer comes first."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Wrapper:
-    """A program that starts another one: which of its options take a word, how many words come before the program."""
-
-    value_flags: frozenset[str] = frozenset()
-    words: int = 0
-
-
-_WRAPPERS: Mapping[str, _Wrapper] = {
-    "chrt": _Wrapper(words=1),
-    "env": _Wrapper(frozenset({"-u", "--unset", "-C", "--chdir"})),
-    "exec": _Wrapper(),
-    "ionice": _Wrapper(frozenset({"-c", "--class", "-n", "--classdata"})),
-    "nice": _Wrapper(frozenset({"-n", "--adjustment"})),
-    "nohup": _Wrapper(),
-    "numactl": _Wrapper(
-        frozenset({"-i", "--interleave", "-p", "--preferred", "-m", "--membind", "-N", "--cpunodebind"})
-        | frozenset({"-C", "--physcpubind", "-w", "--weighted-interleave", "-P", "--preferred-many"})
-    ),
-    "prlimit": _Wrapper(),
-    "setpriv": _Wrapper(frozenset({"--reuid", "--regid", "--groups", "--inh-caps", "--bounding-set"})),
-    "setsid": _Wrapper(),
-    "stdbuf": _Wrapper(frozenset({"-i", "--input", "-o", "--output", "-e", "--error"})),
-    "taskset": _Wrapper(words=1),
-    "timeout": _Wrapper(frozenset({"-s", "--signal", "-k", "--kill-after"}), words=1),
-}
-_PYTHON = re.compile(r"(?:python|pypy)[\d.]*[tw]?(?:\.exe)?")
-_PYTHON_VALUE_FLAGS = frozenset({"-W", "-X", "--check-hash-based-pycs"})
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-_ENDING = re.compile(r"\.(?:exe|py|pyz|sh|bin)$")
-_SUFFIX = re.compile(r"[-.](?:v?b?\d[\w.-]*|cpu|cuda\d*|hip|metal|rocm|sycl|vulkan)$")
+FAMILIES: Mapping[str, Family] = {family.name: family for family in _EACH}
 
 
 def find(command: Sequence[str]) -> Family:
     """The family of the server that `command` starts; plain if it is none that we know."""
-    for name in _names(command):
-        for family in FAMILIES.values():
-            if name in family.executables:
-                return family
+    for words in reversed(expanded(command)):  # a shell's last command is the one that stays
+        for name in names(words):
+            for family in FAMILIES.values():
+                if _is_called(family, name):
+                    return family
     return PLAIN
 
 
@@ -79,63 +57,8 @@ def find_by_log(head: str) -> Family:
     return PLAIN
 
 
-def _names(command: Sequence[str]) -> Iterator[str]:
-    """What the program at the end of all wrappers may be called, the most telling name first."""
-    words = list(command)
-    while words:
-        base = words[0].replace("\\", "/").rpartition("/")[2].lower()
-        if _PYTHON.fullmatch(base):
-            yield from _python_names(words[1:])
-            return
-        wrapper = _WRAPPERS.get(base)
-        if wrapper is None:
-            yield from _spellings(base)
-            return
-        words = _behind(wrapper, words[1:])
-
-
-def _behind(wrapper: _Wrapper, words: list[str]) -> list[str]:
-    """The command that a wrapper starts, from its arguments."""
-    at, skip = 0, wrapper.words
-    while at < len(words):
-        word = words[at]
-        if word == "--" or _ASSIGNMENT.match(word):
-            at += 1
-        elif word.startswith("-"):
-            at += 2 if word in wrapper.value_flags else 1
-        elif skip:
-            skip -= 1
-            at += 1
-        else:
-            break
-    return words[at:]
-
-
-def _python_names(words: list[str]) -> Iterator[str]:
-    """The script or module that Python's arguments name."""
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "-c" or (word.startswith("-m") and not word.startswith("--")):
-            module = word[2:] or (words[at + 1] if at + 1 < len(words) else "")
-            if word != "-c":
-                yield from _spellings(module.lower())
-                yield from _spellings(module.lower().rpartition(".")[2])
-            return
-        if not word.startswith("-"):
-            yield from _spellings(word.rpartition("/")[2].lower())
-            return
-        at += 2 if word in _PYTHON_VALUE_FLAGS else 1
-
-
-def _spellings(base: str) -> Iterator[str]:
-    """A base name without its ending, and without a version or flavour behind it."""
-    name = _ENDING.sub("", base).replace("_", "-")
-    while name:
-        yield name
-        shorter = _SUFFIX.sub("", name)
-        if shorter == name:
-            break
-        name = shorter
-    if base.endswith(".llamafile"):  # a model with its server in one file, under the model's name
-        yield "llamafile"
+def _is_called(family: Family, name: str) -> bool:
+    """`name`: one of those of `command.names`."""
+    if name.startswith("~"):
+        return any(f"-{known}-" in f"-{name[1:]}-" for known in family.executables | family.packages)
+    return name in family.executables or (name.endswith(".") and name[:-1] in family.packages)

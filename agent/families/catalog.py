@@ -44,6 +44,21 @@ CATALOG: Mapping[str, Remedy] = {
         "Update the server, or convert the model again.",
         Retry.NO,
     ),
+    "trust_remote_code": Remedy(
+        "the model brings code of its own, which the server may not run",
+        "If you trust the model's author, add --trust-remote-code to the command.",
+        Retry.NO,
+    ),
+    "version_mismatch": Remedy(
+        "two installed packages do not fit",
+        "Install the versions that this server's release asks for, best into a fresh environment.",
+        Retry.NO,
+    ),
+    "jit_build": Remedy(
+        "a GPU kernel could not be built at the start",
+        "Install what the line misses (a C++ compiler, ninja, the CUDA toolkit), or clear the server's kernel cache.",
+        Retry.NO,
+    ),
     "chat_template": Remedy(
         "the chat template cannot be used",
         "Correct the template, or leave the option out and use the model's own.",
@@ -140,8 +155,53 @@ CATALOG: Mapping[str, Remedy] = {
         "Free memory, raise the limit (ulimit -v, MemoryMax=, TasksMax=), or take a smaller model or context.",
         Retry.FEW,
     ),
+    # -- what a definition needs of the host
+    "mount_missing": Remedy(
+        "a file system that the server needs is not mounted, or another one is", "Mount it.", Retry.WAIT
+    ),
+    "storage_stalled": Remedy(
+        "a file system that the server needs does not answer",
+        "Look at its disk or its server (dmesg, findmnt); once it answers, all goes on by itself.",
+        Retry.WAIT,
+    ),
+    "storage_slow": Remedy("the look at the server's files takes long", "Wait: its storage is slow.", Retry.WAIT),
+    "file_missing": Remedy(
+        "a file that the server needs is missing, or it may not read it",
+        "Put it there, or give the server's user the right to read it.",
+        Retry.NO,
+    ),
+    "patch_missing": Remedy(
+        "a file does not contain a text that it must contain", "Apply the patch to that file again.", Retry.NO
+    ),
+    "file_changed": Remedy(
+        "a file is not the one that its digest says", "Put the right file there, or correct its digest.", Retry.NO
+    ),
+    "volatile_path": Remedy(
+        "a file that the server needs lies where a boot, or its age, removes it", "Move it to a disk.", Retry.NO
+    ),
+    "space_low": Remedy(
+        "there is less free space, or there are fewer inodes, than the server needs", "Free space there.", Retry.WAIT
+    ),
+    "shm_small": Remedy(
+        "The shared memory is smaller than the server needs", "Enlarge it: mount -o remount,size=... /dev/shm", Retry.NO
+    ),
+    "disk_low": Remedy(
+        "there is too little room where the server writes",
+        "Free space on that disk; it goes on by itself when there is room again.",
+        Retry.WAIT,
+    ),
     "disk_full": Remedy("the disk is full", "Free space on the disk that the line names.", Retry.NO),
     "too_many_files": Remedy("too many open files", "Raise the limit (ulimit -n, LimitNOFILE=).", Retry.NO),
+    "shm_too_small": Remedy(
+        "the shared memory (/dev/shm) is too small",
+        "Give it more: mount /dev/shm larger, or start the container with --shm-size or --ipc=host.",
+        Retry.NO,
+    ),
+    "cuda_graph_capture": Remedy(
+        "the CUDA graphs could not be captured",
+        "Leave GPU memory free for them, or start without graphs (--enforce-eager, --disable-cuda-graph).",
+        Retry.FEW,
+    ),
     # -- network
     "port_in_use": Remedy(
         "the server cannot listen on its address",
@@ -154,11 +214,41 @@ CATALOG: Mapping[str, Remedy] = {
         "Check the network and the proxy, or download the model beforehand.",
         Retry.FEW,
     ),
+    "ray_cluster": Remedy(
+        "Ray cannot place the workers",
+        "Check `ray status`: GPUs for each worker, every node joined, and the address of this node.",
+        Retry.FEW,
+    ),
+    "nccl_init_hang": Remedy(
+        "the GPUs do not find each other (NCCL)",
+        "Start once with NCCL_DEBUG=INFO; check NCCL_SOCKET_IFNAME, NVLink, and ACS or IOMMU settings.",
+        Retry.FEW,
+    ),
     # -- how it ended
     "worker_signal": Remedy(
         "the server crashed",
         "If it comes again: update the server; look for a core dump (coredumpctl) and at the kernel log.",
         Retry.FEW,
+    ),
+    "worker_died": Remedy(
+        "a worker process of the server died",
+        "Look further up in its log, and at the kernel log, for what ended it.",
+        Retry.FEW,
+    ),
+    "watchdog": Remedy(
+        "the server hung and its own watchdog ended it",
+        "Look at the kernel log for Xid messages; if it comes again, update the server, or raise its watchdog's limit.",
+        Retry.FEW,
+    ),
+    "warmup_failed": Remedy(
+        "the first request, which the server makes to itself, failed",
+        "Set NO_PROXY=127.0.0.1,localhost if http_proxy is set; else read the lines below it.",
+        Retry.FEW,
+    ),
+    "model_load_failed": Remedy(
+        "a model of the repository could not be loaded",
+        "Read the reason in the line or in the server's table of models.",
+        Retry.NO,
     ),
     "external_kill": Remedy(
         "the server was ended by a signal from outside",
@@ -175,6 +265,9 @@ CATALOG: Mapping[str, Remedy] = {
     ),
     "left_overs": Remedy(
         "processes of an earlier start are still in its control group", "End those that the text names.", Retry.FEW
+    ),
+    "still_ending": Remedy(
+        "systemd has not ended its unit yet", "Wait for it; what hangs is told by: systemctl status", Retry.WAIT
     ),
     "digest_differs": Remedy(
         "the configuration on the disk is not the one in force", "Take it over with: gpuagent reload", Retry.WAIT

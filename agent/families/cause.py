@@ -1,25 +1,35 @@
 """Why a server died, from its log and its exit.
 
-The last line is nearly never the cause. The earliest specific line after the last new step is, over all ranks; then
-the earliest general one; then how the process ended; then the last exception of whatever kind.
+The last line is nearly never the cause. The earliest specific line after the last new step is, over all ranks (or the
+one before that step, when the log says that the server is dying); then the earliest general one; then how the process
+ended; then the last exception of whatever kind; then a line that only says that something died.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from agent.core.model import Cause, Exit, Retry
 from agent.families.catalog import CATALOG
-from agent.families.evidence import Finding
+from agent.families.evidence import Evidence, Finding
 from agent.families.family import Family
+from agent.families.figures import sentence
 from agent.families.reader import Reader
 
 __all__ = ["CATALOG", "cause_of", "find_cause", "log_cause"]
 
+_BESIDE_CHARS = 300  # of a line that is quoted beside a sentence on it
+_SIGKILL = 9
 _SHELL = 128  # a shell, and many a wrapper, exits with 128 + N when its child was ended by signal N
 _FROM_OUTSIDE = "from outside"
 _LAST_LINES = 50  # an exception further up was survived, as far as the log alone can tell
+_FATAL = frozenset(
+    {"cuda_oom", "illegal_memory", "gpu_fault", "nccl", "worker_signal", "worker_died", "watchdog", "host_oom"}
+    | {"external_kill", "port_in_use", "shm_too_small", "driver", "gpu_lost"}
+)
+"""What a server that was ready dies of. It may well say of a request that a file is missing or an option is wrong."""
 
 
 class _Signal(NamedTuple):
@@ -58,37 +68,49 @@ def find_cause(family: Family, reader: Reader, exit: Exit | None) -> Cause:  # n
     if exit is not None and exit.oom:
         return cause_of("host_oom", "the kernel killed the server because memory ran out")
     evidence = reader.evidence
-    found = evidence.specific or evidence.general
+    found = evidence.best() or (_last_words(evidence) if reader.outcome == "crash" else None)
     if found is not None:
         return _quoted(found)
-    ended = None if exit is None else _from_exit(exit)
+    ended = None if exit is None else _from_exit(exit, itself=-9 in family.clean_exits)
     if ended is not None and ended.slug != "worker_signal":
         return ended
-    if evidence.exception is not None:
-        return _quoted(evidence.exception)  # also beside an abort: its last words say more than the signal
+    found = _last_words(evidence)  # also beside an abort: its last words say more than the signal
+    if found is not None:
+        return _quoted(found)
     return ended or cause_of("unknown", _said_nothing(exit))
 
 
 def log_cause(reader: Reader) -> Cause | None:
     """The root cause as far as the log alone tells; None: the log tells of none."""
-    evidence = reader.evidence
-    found = evidence.specific or evidence.general
-    if found is None and evidence.exception is not None and reader.outcome != "stopped":
-        found = evidence.exception if evidence.exception.line > reader.lines - _LAST_LINES else None
+    evidence, outcome = reader.evidence, reader.outcome
+    found = evidence.best()
+    if outcome == "ready" and found is not None and found is evidence.specific and found.slug not in _FATAL:
+        found = evidence.general
+    if found is None and outcome == "crash":
+        found = _last_words(evidence)
+    if found is None and outcome is None and evidence.exception is not None:
+        found = evidence.exception if evidence.exception_last > reader.lines - _LAST_LINES else None
     return None if found is None else _quoted(found)
+
+
+def _last_words(evidence: Evidence) -> Finding | None:
+    """The exception that no rule knows; else the line that only says that something died."""
+    return evidence.exception or evidence.wrapper
 
 
 def _quoted(found: Finding) -> Cause:
     remedy = CATALOG.get(found.slug) or CATALOG["unknown"]
-    return Cause(
-        slug=found.slug, text=found.text, remedy=remedy.remedy, retry=remedy.retry, line=found.line, quoted=True
-    )
+    said = sentence(found.slug, found.text)
+    line = found.text if said is None or len(found.text) <= _BESIDE_CHARS else f"{found.text[:_BESIDE_CHARS]}…"
+    text = line if said is None else f"{said} ({line})"
+    return Cause(slug=found.slug, text=text, remedy=remedy.remedy, retry=remedy.retry, line=found.line, quoted=True)
 
 
-def _from_exit(exit: Exit) -> Cause | None:  # noqa: A002 - the word of the core
-    """What the exit alone says; None: only that it failed."""
+def _from_exit(exit: Exit, itself: bool) -> Cause | None:  # noqa: A002 - the word of the core
+    """What the exit alone says; None: only that it failed. `itself`: it is of those that send SIGKILL to themselves."""
     if exit.signal is not None:
-        return _signalled(exit.signal, exit.oom, "the server was ended by")
+        cause = _signalled(exit.signal, exit.oom, "the server was ended by")
+        return replace(cause, text=f"{cause.text}, or by itself") if exit.signal == _SIGKILL and itself else cause
     if exit.code == 0:
         return cause_of("exited_zero")
     if exit.code is not None and exit.code - _SHELL in _SIGNALS:
@@ -102,7 +124,7 @@ def _signalled(number: int, oom: bool | None, lead: str) -> Cause:
         cause = cause_of("worker_signal", f"{lead} {signal.name}: {signal.text}")
         remedy, retry = cause.remedy, signal.retry or cause.retry
         return Cause(slug=cause.slug, text=cause.text, remedy=remedy, retry=retry)
-    doubt = ", or by the kernel for lack of memory" if number == 9 and oom is None else ""  # 9: SIGKILL
+    doubt = ", or by the kernel for lack of memory" if number == _SIGKILL and oom is None else ""
     return cause_of("external_kill", f"{lead} {signal.name}, sent {signal.text}{doubt}")
 
 

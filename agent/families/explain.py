@@ -18,8 +18,8 @@ def explain(data: bytes | Iterable[bytes], family: Family | None = None) -> dict
     """What a log says, for JSON.
 
     {family, outcome, steps: [{step, line, at}], facts: {name: number or text}, cause: {slug, line, text, remedy}}.
-    `outcome` is ready, crash, loading or stopped; `at` the line's own time stamp or None; `cause` None unless it
-    crashed. `family`: told from the log if None.
+    `outcome` is ready, crash, loading, stopped or hang; `at` the line's own time stamp or None; `cause` None unless it
+    crashed, and even then if the log does not tell why. `family`: told from the log if None.
     """
     head, rest = _head(iter([data]) if isinstance(data, bytes) else iter(data))
     if family is None:
@@ -33,7 +33,7 @@ def explain(data: bytes | Iterable[bytes], family: Family | None = None) -> dict
     cause = log_cause(reader)
     return {
         "family": family.name,
-        "outcome": "crash" if cause else reader.outcome or "loading",
+        "outcome": "crash" if cause else "hang" if reader.hangs else reader.outcome or "loading",
         "steps": [{"step": str(seen.step), "line": seen.line, "at": seen.at} for seen in reader.steps],
         "facts": dict(reader.facts),
         "cause": cause and {"slug": cause.slug, "line": cause.line, "text": cause.text, "remedy": cause.remedy},

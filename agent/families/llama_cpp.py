@@ -76,7 +76,7 @@ _FACTS = {
 
 _NOISE = (
     *GENERAL_NOISE,
-    re.compile(r"llama_model_loader: - |print_info: |llm_load_print_meta: |example_format: "),  # words of the model
+    re.compile(r"example_format: "),  # words of the model
     re.compile(r"HEAD failed, status: 404|using cached file"),  # looking for optional files
     re.compile(r"failed to mlock|of pinned memory: |was unable to fit model into"),  # it goes on without
     re.compile(r"defaulting to chatml|falling back to chatml|\(ignoring it\)|skipping assistant start detection"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from agent.families.family import CauseRule, Family
+from agent.families.pytorch import PYTORCH_CAUSES, PYTORCH_GENERAL, PYTORCH_NOISE
 
 GENERAL_CAUSES: tuple[CauseRule, ...] = (
     CauseRule(
@@ -21,7 +22,13 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
     CauseRule("too_many_files", re.compile(r"Too many open files")),
     CauseRule("host_oom", re.compile(r"^MemoryError\b|std::bad_alloc|ut of memory: Killed process")),
     CauseRule("host_oom", re.compile(r"killed by the OOM killer|Failed with result 'oom-kill'")),
-    CauseRule("host_oom", re.compile(r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable")),
+    CauseRule(
+        "host_oom",
+        re.compile(
+            r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable|^Resource temporarily unavailable \("
+            r"|can't start new thread|pthread_create failed|libgomp: Thread creation failed"
+        ),
+    ),
     CauseRule(
         "driver_mismatch",
         re.compile(
@@ -75,16 +82,20 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
     ),
     CauseRule(
         "external_kill",
-        re.compile(r"process exited, code=killed, status=9/KILL|exited with code 137\b"),
+        re.compile(r"process exited, code=killed, status=9/KILL|exited with code 137\b|^Killed\s*$|\b\d+ Killed {2}"),
         specific=False,
     ),
+    CauseRule("host_oom", re.compile(r"oom-kill:constraint"), specific=False),
 )
 """What any program may say before it dies of it."""
 
 GENERAL_NOISE: tuple[re.Pattern[str], ...] = (
     re.compile(r"Call to bind failed: Address already in use"),  # NCCL's RAS port: harmless
-    re.compile(r"non-default args: |server_args=|Namespace\("),  # dumps of the configuration: any words
-    re.compile(r"common cause is the OS OOM killer|potential root causes"),  # advice, not a finding
+    re.compile(
+        r"non-default args: |server_args=|Namespace\(|\bArgs \{|LLM Args:|^model='"
+    ),  # dumps of the configuration: any words
+    re.compile(r"potential root causes"),  # advice, not a finding
+    re.compile(r"llama_model_loader: - |print_info: |llm_load_print_meta: "),  # words of a model
     re.compile(r"^\s*raise \w"),  # a source line inside a traceback
     re.compile(r"might be asynchronously reported|For debugging consider passing"),
 )
@@ -95,6 +106,6 @@ PLAIN = Family(
         "ready": re.compile(r"Uvicorn running on|Application startup complete|[Ll]istening (?:on|at) |Serving HTTP on"),
         "stopped": re.compile(r"Application shutdown complete|Finished server process"),
     },
-    noise=GENERAL_NOISE,
-    causes=GENERAL_CAUSES,
+    noise=(*GENERAL_NOISE, *PYTORCH_NOISE),
+    causes=(*PYTORCH_CAUSES, *GENERAL_CAUSES, *PYTORCH_GENERAL),
 )

@@ -9,14 +9,22 @@ from dataclasses import dataclass
 from agent.core.model import Step
 from agent.core.redact import redact
 from agent.families.evidence import Evidence, Finding
+from agent.families.facts import Facts, note
 from agent.families.family import Family
-from agent.families.lines import behind_prefixes, cleaned, decoded, shown, stamp, without_prefix
+from agent.families.kept import KEPT_BYTES, KeptLines
+from agent.families.lines import below_error, cleaned, decoded, parted, rank, shown, stamp
+from agent.families.progress import Progress
 from agent.families.rules import Kind, Rule, rules_of
 
+__all__ = ["KEPT_BYTES", "LINE_BYTES", "News", "Reader", "SeenStep"]
+
 LINE_BYTES = 8_192  # of one line (or one frame of a progress bar); the rest is skipped
-KEPT_BYTES = 262_144  # of the latest lines, at least
 _PIECE_BYTES = 65_536  # fed at once, so that memory is bounded however much comes
 _MOST_FACTS = 64
+_MOST_RANKS = 256
+_FIRST_COUNTS = (Kind.SPECIFIC, Kind.GENERAL, Kind.WRAPPER)  # of these, the first that is found
+_HEAD_BYTES = 200  # of a line: enough to know who wrote it
+_LARGEST = ("_s", "weights_gib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +54,19 @@ class Reader:
         self.family = family
         self.secrets = tuple(secrets)
         self.steps: list[SeenStep] = []
-        self.facts: dict[str, float | str] = {}
-        self.outcome: str | None = None  # the last that a line claimed: "ready" or "stopped"
+        self.facts: Facts = {}
         self.evidence = Evidence()
         self._rules = rules_of(family)
-        self._progress_of = {step: behind_prefixes(pattern) for step, pattern in family.progress.items()}
-        self._looked_for: re.Pattern[bytes] | None = None  # of the last step: lines that may show progress
+        self._idle: frozenset[int] = frozenset()  # rules that change nothing now: see _matters
+        self._idle_when: tuple[object, ...] | None = None
         self._lines = 0
         self._pending = bytearray()  # the line that is not complete, at most LINE_BYTES of it
+        self._head = b""  # of the line that is read: its beginning, before all frames of a bar; empty: it has none yet
+        self._whose = b"", ""  # a head, and which rank it is of
         self._torn = False  # the line that comes lost its beginning: see skip
-        self._kept: list[bytearray] = []  # few and large: see _keep
-        self._kept_bytes = 0
-        self._dots = 0
-        self._progress: float | None = None  # of the last step
+        self._kept = KeptLines()
+        self._progress = Progress(family)
+        self._entered: Step | None = None  # in this feed
         self._ready = False  # a line of this feed claims it
 
     @property
@@ -66,13 +74,23 @@ class Reader:
         """The lines read until now."""
         return self._lines
 
+    @property
+    def outcome(self) -> str | None:
+        """The last that a line claimed: "ready", "stopped", or "crash" of a server that is dying; None: none yet."""
+        return self.evidence.outcome
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its processes wait for one another, again and again, and not only because a start takes long."""
+        return self.evidence.hangs and (self.outcome == "ready" or not self.steps)
+
     def feed(self, data: bytes) -> News:
         """The next bytes of the log, cut anywhere."""
-        before, known, told = self._lines, len(self.steps), self._progress
-        self._ready = False
+        before, told = self._lines, self._progress.value
+        self._ready, self._entered = False, None
         for at in range(0, len(data), _PIECE_BYTES):
             self._take(data[at : at + _PIECE_BYTES])
-        return self._told(before, known, told)
+        return self._told(before, told)
 
     def skip(self, data: bytes) -> None:
         """Bytes that nobody has the time to read: their lines are counted, no more. A line that they cut is dropped."""
@@ -81,23 +99,24 @@ class Reader:
         self._lines += data.count(b"\n")
         self._torn = not data.endswith(b"\n")
         self._pending.clear()
-        self._end_line()  # else the frames before share a line of the tail with what comes
+        self._head = b""
+        self._kept.end_line()  # else the frames before share a line of the tail with what comes
 
     def close(self) -> News:
         """The log has ended: what came after its last newline is a line too."""
-        before, known, told = self._lines, len(self.steps), self._progress
-        self._ready = False
+        before, told = self._lines, self._progress.value
+        self._ready, self._entered = False, None
         if self._pending:
             last, self._pending = bytes(self._pending), bytearray()
             self._read(last + b"\n", ended=False)
-        elif self._end_line() or self._torn:
+        elif self._kept.end_line() or self._torn:
             self._lines, self._torn = self._lines + 1, False
-        return self._told(before, known, told)
+        return self._told(before, told)
 
     def tail(self, n: int = 20) -> tuple[str, ...]:
         """The last `n` lines that are not blank, without colours and secrets; of a progress bar, its last frame."""
         lines: list[str] = []
-        for raw in self._backwards():
+        for raw in self._kept.backwards(cleaned(bytes(self._pending))):
             frames = [text for frame in raw.split(b"\r") if (text := shown(decoded(frame)))]
             if frames:
                 lines.append(redact(frames[-1], self.secrets))
@@ -105,10 +124,10 @@ class Reader:
                 break
         return tuple(reversed(lines[:n]))
 
-    def _told(self, before: int, known: int, told: float | None) -> News:
-        step = self.steps[-1].step if len(self.steps) > known else None
-        progress = self._progress if step is not None or self._progress != told else None
-        return News(self._lines - before, step, progress, self._ready)
+    def _told(self, before: int, told: float | None) -> News:
+        now = self._progress.value
+        progress = now if self._entered is not None or now != told else None
+        return News(self._lines - before, self._entered, progress, self._ready)
 
     def _take(self, piece: bytes) -> None:
         if self._torn:
@@ -123,20 +142,34 @@ class Reader:
         room = LINE_BYTES - len(self._pending)
         if room > 0 and ends < len(piece):
             self._pending += piece[ends : ends + room]
-            if self._looked_for is not None:
-                self._look_at_progress(without_prefix(decoded(cleaned(bytes(self._pending)))), ended=False)
+            self._look_at_pending()
+
+    def _look_at_pending(self) -> None:
+        """A bar has no end until its next frame is drawn, which may take minutes."""
+        bars = self._rules.bars if b"%" in self._pending else ()
+        if self._progress.looked_for is None and not bars:
+            return
+        text = decoded(cleaned(bytes(self._pending)))
+        prefix, bare = parted(text)
+        found = [(rule, match) for rule in bars for match in rule.pattern.finditer(bare)]
+        self._go_on(found, self._lines + 1, prefix, bare)
+        self._progress.look(bare, ended=False)
 
     def _read(self, block: bytes, ended: bool = True) -> None:
         """Whole lines or frames; `block` ends with a newline or a carriage return."""
         block = cleaned(_cut(block))
-        self._keep(block)
+        self._kept.keep(block)
         flat = b"\n" + block.replace(b"\r", b"\n")  # so that a newline stands before each line
-        counted, line = 0, self._lines + 1
+        counted, line, first = 0, self._lines + 1, self._head or block[:_HEAD_BYTES]
         for start, places in self._worth_hearing(flat):
+            begin = block.rfind(b"\n", 0, start - 1) + 1
+            self._head = block[begin : begin + _HEAD_BYTES] if begin else first
             line += block.count(b"\n", counted, start - 1)
             counted = start - 1
             self._hear(flat[start : flat.index(b"\n", start)], line, sorted(places), ended)
         self._lines += block.count(b"\n")
+        begin = block.rfind(b"\n") + 1
+        self._head = block[begin : begin + _HEAD_BYTES] if begin else first
 
     def _worth_hearing(self, flat: bytes) -> Iterator[tuple[int, frozenset[int]]]:
         """Where the lines begin that can change anything, and the rules that may match them. What is asked next depends
@@ -147,8 +180,8 @@ class Reader:
         while True:
             if said < at:
                 said = next((start for start in starts if start >= at and self._matters(hits[start])), end)
-            if shows < at or looked_for is not self._looked_for:
-                looked_for = self._looked_for
+            if shows < at or looked_for is not self._progress.looked_for:
+                looked_for = self._progress.looked_for
                 match = looked_for.search(flat, at - 1) if looked_for else None
                 shows = match.start() + 1 if match else end
             at = min(said, shows)
@@ -159,109 +192,104 @@ class Reader:
 
     def _matters(self, places: frozenset[int]) -> bool:
         """Whether a line that these rules may match can change anything."""
-        return not (self.evidence.empty and places <= self._rules.quiet)
+        evidence = self.evidence
+        found = (evidence.specific is not None, evidence.general is not None, evidence.wrapper is not None)
+        state = (len(self.steps), evidence.empty, *found)
+        if state != self._idle_when:
+            kinds = [kind for kind, known in zip(_FIRST_COUNTS, found, strict=True) if known]
+            kinds += [Kind.EXCEPTION] if evidence.specific is not None else []
+            kinds += [Kind.RECOVERY] if evidence.empty else []
+            self._idle = self._rules.of_kinds(Kind.NOISE, *kinds) | self._rules.of_steps(
+                [seen.step for seen in self.steps]
+            )
+            self._idle_when = state
+        return not places <= self._idle
 
     def _hear(self, raw: bytes, line: int, places: Iterable[int], ended: bool) -> None:
         text = decoded(raw)
-        bare = without_prefix(text)
+        prefix, bare = parted(text)
         if self.family.children is not None and self.family.children.match(bare):
             return
-        said = [
-            (rule, match) for rule in map(self._rules.all.__getitem__, places) if (match := rule.pattern.search(bare))
-        ]
-        for _, step in sorted((match.start(), Step(rule.name)) for rule, match in said if rule.kind is Kind.STEP):
-            self._enter(step, line, text)
+        rules = map(self._rules.all.__getitem__, places)
+        said = [(rule, match) for rule in rules if (match := rule.pattern.search(bare))]
+        if any(rule.name == "boot" for rule, _ in said):
+            self._begin_anew()
+        self._go_on([each for each in said if each[0].kind is Kind.STEP], line, prefix, bare)
         for rule, match in said:
             if rule.kind is Kind.FACT:
-                self._note(rule.name, match.groupdict().get("of"), match.groups()[-1])
-        heard = [rule for rule, _ in said]
-        self._weigh(heard, line, bare)
-        self._look_at_progress(bare, ended)
+                note(self.facts, rule.name, match.groupdict().get("of"), redact(shown(_value(match)), self.secrets))
+        self._weigh([rule for rule, _ in said], line, bare, below_error(prefix))
+        self._progress.look(bare, ended)
+
+    def _begin_anew(self) -> None:
+        """The same log holds another start, behind one that ended."""
+        self.steps.clear()
+        self._idle_when = None
+        self.facts.clear()
+        self.evidence = Evidence()
+        self._progress.begin(None)
+
+    def _go_on(self, said: Iterable[tuple[Rule, re.Match[str]]], line: int, prefix: str, text: str) -> None:
+        """What belongs to a step, in its order within `text`; bars show its progress, for each rank its own."""
+        for rule, match in sorted(said, key=lambda each: each[1].start()):
+            step = Step(rule.name)
+            self._enter(step, line, prefix + text[: match.end()])
+            if rule.bar and self.steps[-1].step is step:
+                last = list(rule.pattern.finditer(text, match.start()))[-1] if "%" in text[match.end() :] else match
+                self._progress.draw(rank(prefix) or self._rank_of_head(), int(last["percent"]))
+
+    def _rank_of_head(self) -> str:
+        """Of a frame, whose line began with other frames, or with a prefix alone."""
+        head, whose = self._whose
+        if head != self._head:
+            whose = rank(parted(decoded(self._head.partition(b"\r")[0]))[0])
+            self._whose = self._head, whose
+        return whose
 
     def _enter(self, step: Step, line: int, text: str) -> None:
         if any(seen.step is step for seen in self.steps):
             return  # a phase that repeats, for a drafter or a second rank, is no restart
         self.steps.append(SeenStep(step, line, stamp(text)))
-        self.outcome = None  # what only now takes its next step was not ready: it listened before it loaded
-        self.evidence.forget()
-        self._progress, self._dots = None, 0
-        self._looked_for = self._progress_of.get(step)
+        self._entered = step
+        self.evidence.step()
+        self._progress.begin(step)
 
-    def _weigh(self, heard: Sequence[Rule], line: int, text: str) -> None:
-        """What the line means for the question why the server died, should it do so."""
+    def _weigh(self, heard: Sequence[Rule], line: int, text: str, harmless: bool) -> None:
+        """What the line means for the question how the server fares, and why it died, should it do so. `harmless`: the
+        server itself takes it for no error; it may well warn of the death of a worker."""
+        evidence = self.evidence
         for rule in heard:
-            if rule.kind is Kind.OUTCOME:
-                self.outcome = rule.name
+            if rule.kind is Kind.OUTCOME and rule.name != "boot":
+                evidence.claim(rule.name)
                 self._ready = self._ready or rule.name == "ready"
-            if rule.kind is Kind.RECOVERY or (rule.kind is Kind.OUTCOME and rule.name == "ready"):
-                self.evidence.forget()
-        if any(rule.kind is Kind.NOISE for rule in heard):
-            return
+            elif rule.kind is Kind.RECOVERY:
+                evidence.recover()
         cause = next((rule for rule in heard if rule.kind >= Kind.SPECIFIC), None)
-        if cause is None:
+        if (
+            cause is None
+            or (harmless and cause.kind is not Kind.WRAPPER)
+            or any(rule.kind is Kind.NOISE for rule in heard)
+        ):
             return
-        if cause.kind is Kind.SPECIFIC and self.evidence.specific is None:
-            self.evidence.specific = self._finding(cause, line, text)
-        elif cause.kind is Kind.GENERAL and self.evidence.general is None:
-            self.evidence.general = self._finding(cause, line, text)
-        elif cause.kind is Kind.EXCEPTION:
-            self.evidence.exception = self._finding(cause, line, text)
+        if evidence.outcome == "stopped" and evidence.best() is None:
+            return  # the noise of a clean end
+        found = self._finding(cause, line, text)
+        if cause.kind is Kind.SPECIFIC:
+            evidence.specific = evidence.specific or found
+        elif cause.kind is Kind.GENERAL:
+            evidence.general = evidence.general or found
+        elif cause.kind is Kind.WRAPPER:
+            evidence.wrapper = evidence.wrapper or found
+        else:
+            evidence.note_exception(found)
 
     def _finding(self, rule: Rule, line: int, text: str) -> Finding:
         return Finding(rule.name, line, redact(shown(text), self.secrets))
 
-    def _note(self, name: str, of: str | None, value: str) -> None:
-        """The last value holds, but what belongs to a device (`of`) is summed up: it may come in several parts."""
-        key = f"{name}.{of}" if of else name
-        if key not in self.facts and len(self.facts) >= _MOST_FACTS:
-            return
-        try:
-            fact = float(value) if "." in value else int(value)
-        except ValueError:
-            self.facts[key] = redact(shown(value), self.secrets)
-            return
-        known = self.facts.get(key) if of else None
-        self.facts[key] = fact if known is None or isinstance(known, str) else round(known + fact, 2)
 
-    def _look_at_progress(self, text: str, ended: bool) -> None:
-        """`ended`: a newline stands behind `text`, so that dots alone are all the dots there will be."""
-        pattern = self.family.progress.get(self.steps[-1].step) if self.steps else None
-        match = pattern.match(text) if pattern else None
-        if match is None:
-            return
-        found = match.groupdict()
-        if found.get("percent"):
-            done = int(found["percent"]) / 100
-        else:
-            dots = self._dots + len(found["dots"])
-            done = 1.0 if ended and match.end() == len(text.rstrip()) else dots / 100
-            self._dots = dots if ended else self._dots
-        self._progress = min(1.0, max(done, self._progress or 0.0))
-
-    def _keep(self, block: bytes) -> None:
-        if self._kept and len(self._kept[-1]) < _PIECE_BYTES:
-            self._kept[-1] += block
-        else:
-            self._kept.append(bytearray(block))
-        self._kept_bytes += len(block)
-        while self._kept_bytes - len(self._kept[0]) >= KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.pop(0))
-
-    def _end_line(self) -> bool:
-        """Whether frames were kept of a line that had no end; now it has."""
-        if not self._kept or self._kept[-1].endswith(b"\n"):
-            return False
-        self._keep(b"\n")
-        return True
-
-    def _backwards(self) -> Iterable[bytes]:
-        """The latest lines, the newest first, with the one that is not complete."""
-        rest = cleaned(bytes(self._pending))
-        for chunk in reversed(self._kept):
-            lines = (bytes(chunk) + rest).split(b"\n")
-            yield from reversed(lines[1:])
-            rest = lines[0]
-        yield rest
+def _value(match: re.Match[str]) -> str:
+    """What a fact's pattern found: the last group that took part."""
+    return next(group for group in reversed(match.groups()) if group is not None)
 
 
 def _cut(block: bytes) -> bytes:

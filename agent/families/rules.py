@@ -31,7 +31,8 @@ class Kind(IntEnum):
     FACT = 4
     SPECIFIC = 5
     GENERAL = 6
-    EXCEPTION = 7
+    WRAPPER = 7
+    EXCEPTION = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Rule:
     kind: Kind
     name: str
     pattern: re.Pattern[str]
+    bar: bool = False  # of a step: a progress bar, with its percent
 
 
 class Rules:
@@ -53,10 +55,23 @@ class Rules:
     def __init__(self, every: Iterable[Rule]) -> None:
         """ValueError: a pattern has no needle (see Family)."""
         self.all = tuple(sorted(every, key=lambda rule: rule.kind))  # stable: within a kind, the family's order
-        self.quiet = frozenset(place for place, rule in enumerate(self.all) if rule.kind <= Kind.RECOVERY)
+        self.bars = tuple(rule for rule in self.all if rule.bar)
+        self.exceptions = frozenset(place for place, rule in enumerate(self.all) if rule.kind is Kind.EXCEPTION)
         self._gates = _gates(self.all)
         self._known: dict[bytes, frozenset[int]] = {}
         self._known_bytes = 0
+
+    def of_steps(self, steps: Sequence[str]) -> frozenset[int]:
+        """The rules of steps that were entered, in that order: none is again. Only the last one's bars count."""
+        return frozenset(
+            place
+            for place, rule in enumerate(self.all)
+            if rule.kind is Kind.STEP and rule.name in steps and not (rule.bar and rule.name == steps[-1])
+        )
+
+    def of_kinds(self, *kinds: Kind) -> frozenset[int]:
+        """The places of the rules of these kinds."""
+        return frozenset(place for place, rule in enumerate(self.all) if rule.kind in kinds)
 
     def find(self, block: bytes) -> dict[int, frozenset[int]]:
         """Where in `block`, which ends with a newline, the lines begin that may match, and which rules (their places
@@ -109,7 +124,7 @@ def rules_of(family: Family) -> Rules:
 
 
 def _gates(every: Sequence[Rule]) -> tuple[_Gate, ...]:
-    """Few stems that stand in all needles between them: always the one that most of those left share."""
+    """Few stems that stand in all needles between them: of each needle the one that most of those left share."""
     places: dict[bytes, set[int]] = {}
     for place, rule in enumerate(every):
         for needle in needles(rule.pattern):
@@ -118,7 +133,7 @@ def _gates(every: Sequence[Rule]) -> tuple[_Gate, ...]:
     shared = Counter(stem for stems in left.values() for stem in stems)
     gates = []
     while left:
-        stem = max(shared, key=shared.__getitem__)
+        stem = max(sorted(left[next(iter(left))]), key=shared.__getitem__)
         held = [needle for needle, stems in left.items() if stem in stems]
         for each in held:
             shared.subtract(left.pop(each))
@@ -145,9 +160,11 @@ def _grown(stem: bytes, held: list[bytes]) -> bytes:
 def _rules(family: Family) -> Iterator[Rule]:
     yield from (Rule(Kind.NOISE, "", pattern) for pattern in family.noise)
     yield from (Rule(Kind.STEP, rule.step, rule.pattern) for rule in family.steps)
+    yield from (Rule(Kind.STEP, rule.step, rule.pattern, bar=True) for rule in family.bars)
     yield from (Rule(Kind.RECOVERY, "", pattern) for pattern in family.recoveries)
     yield from (Rule(Kind.OUTCOME, name, pattern) for name, pattern in family.outcomes.items())
     yield from (Rule(Kind.FACT, name, pattern) for name, pattern in family.facts.items())
     for rule in family.causes:
-        yield Rule(Kind.SPECIFIC if rule.specific else Kind.GENERAL, rule.slug, rule.pattern)
+        rank = Kind.WRAPPER if rule.wrapper else Kind.SPECIFIC if rule.specific else Kind.GENERAL
+        yield Rule(rank, rule.slug, rule.pattern)
     yield Rule(Kind.EXCEPTION, "unknown", EXCEPTION)

@@ -5,11 +5,9 @@ Standard library only, as agent.families is: so the models that a command names 
 
 from __future__ import annotations
 
-import json
-import os
 import time
-import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +15,130 @@ from agent.core.seen import Need
 from agent.errors import ConfigError
 from agent.families import FAMILIES, find, model_files
 from agent.launch_spec import LaunchSpec, digest, variables
-from agent.privileged import become, files, policy
+from agent.preconditions import Preconditions
+from agent.privileged import become, files, looks, policy, space
+from agent.privileged.asking import Asking, Say
+from agent.privileged.known import Known
 from agent.privileged.launch import base_environment
+from agent.privileged.needed import preconditions
 from agent.privileged.policy import Policy, PolicyError
 
-PIPE_BYTES = 1 << 16
+Record = dict[str, Any]
+TEXTS = ("name", "slug", "text", "remedy", "subject")
+TEXT_LENGTH = 6000  # a path has at most 4096 bytes
 
 
-def checked(name: str, config: Path = policy.CONFIG) -> dict[str, Any]:
-    """The record of one look: `at` is CLOCK_BOOTTIME when it began."""
-    record: dict[str, Any] = {"at": time.clock_gettime(time.CLOCK_BOOTTIME), "digest": "", "needs": []}
+class ChangedError(Exception):
+    """The definition is another one than that which is looked at."""
+
+
+def checked(
+    name: str,
+    config: Path = policy.CONFIG,
+    told: Mapping[str, Any] | None = None,
+    tell: Callable[[Record], None] = lambda record: None,
+    forgotten: tuple[str, ...] = (),
+) -> Record:
+    """The record of one look: `at` is CLOCK_BOOTTIME when it began; `known` is for the next look to be told.
+
+    A look that takes long is told of again and again, as a record that holds now. ChangedError: nobody needs it more.
+    """
+    record: Record = {"at": _now(), "digest": "", "needs": [], "known": {}}
     try:
         found = policy.load(config)
-        spec = found.spec(name)
+        spec, conditions = found.spec(name), preconditions(found.table(name))
     except PolicyError as error:
-        needs = [files.unmet("configuration", "launch_failed", str(error), "Correct it: gpuagent check-config.")]
-        return {**record, "needs": [_said(each) for each in needs]}
+        return _with(record, files.unmet("configuration", "launch_failed", str(error), "See: gpuagent check-config"))
     record["digest"] = digest(spec)
     try:
         user = become.user_of(spec.user)
     except become.UnknownUserError as error:
-        need = files.unmet("user", "launch_failed", str(error), "Make that user, or correct `user`.")
-        return {**record, "needs": [_said(need)]}
+        return _with(record, files.unmet("user", "launch_failed", str(error), "Make that user, or correct `user`."))
+    work = partial(_work, user, spec, conditions, _models(found, spec), forgotten, Known(told))
+    asking = Asking(work)
+    while not asking.wait():
+        if not asking.slow:
+            continue
+        if not _same(name, config, record["digest"], conditions):
+            asking.leave()
+            raise ChangedError
+        tell(_with({**record, "at": _now()}, _under_way(asking)))
+    return _finished(record, asking, user, name)
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _with(record: Record, *needs: Need) -> Record:
+    return {**record, "needs": [_said(need) for need in needs]}
+
+
+def _same(name: str, config: Path, of: str, conditions: Preconditions) -> bool:
+    """Whether the configuration still says what is looked at: an operator may have turned away from what hangs."""
+    try:
+        found = policy.load(config)
+        return digest(found.spec(name)) == of and preconditions(found.table(name)) == conditions
+    except PolicyError:
+        return False
+
+
+def _under_way(asking: Asking) -> Need:
+    if asking.stalled:
+        return space.stalled(asking.path, asking.since)
+    text = f"The look at its files is under way: {asking.path}"
+    remedy = "Wait: its storage is slow."
+    return files.unmet("storage", "storage_slow", text, remedy, subject=asking.path, heals=True)
+
+
+def _finished(record: Record, asking: Asking, user: become.User, name: str) -> Record:
+    """With the child's answer, as far as it is one: it was the server's user's."""
+    try:
+        answer = asking.answer()
+        needs = [_plain(each) for each in answer["needs"]]
+        known = answer["known"] if isinstance(answer["known"], dict) else {}
+    except (ValueError, TypeError, KeyError) as error:
+        text = f"The look at its files, as user {user.name}, failed: {error}"
+        remedy = f"See: journalctl -u gpuagent-check@{name}"
+        return _with(record, files.unmet("files", "launch_failed", text, remedy))
+    return {**record, "needs": needs, "known": known}
+
+
+def _plain(need: Mapping[str, Any]) -> Record:
+    """ValueError, TypeError, KeyError: it is no need."""
+    return {**{key: str(need[key])[:TEXT_LENGTH] for key in TEXTS}, "heals": bool(need["heals"])}
+
+
+# -- in the child ---------------------------------------------------------------------------------------
+
+
+def _work(
+    user: become.User,
+    spec: LaunchSpec,
+    conditions: Preconditions,
+    models: tuple[str, ...],
+    forgotten: tuple[str, ...],
+    known: Known,
+    say: Say,
+) -> None:
+    """Reads the secrets as root, gives up root for good, and looks."""
+    say({"at": spec.environment_file or "/"})
     secret, unreadable = _secret(spec)
-    if unreadable is not None:
-        return {**record, "needs": [_said(unreadable)]}
-    environment = variables(spec, base_environment(user), secret)
-    return {**record, "needs": _as_user(user, spec, environment["PATH"], _models(found, spec))}
+    become.become(user)
+    search = variables(spec, base_environment(user), secret)["PATH"]
+    wanted = looks.Wanted(
+        command=spec.command,
+        search=search,
+        base=Path(spec.working_dir or "/"),
+        models=models,
+        environment_file=spec.environment_file,
+        preconditions=conditions,
+        forgotten=forgotten,
+    )
+    needs = looks.needs(wanted, known, lambda path: say({"at": path}))
+    if unreadable is not None and not any(need.name == "mount" for need in needs):
+        needs = [unreadable]  # without it the program cannot be sought
+    say({"needs": [_said(need) for need in needs], "known": known.kept})
 
 
 def _secret(spec: LaunchSpec) -> tuple[Mapping[str, str], Need | None]:
@@ -66,42 +161,7 @@ def _models(found: Policy, spec: LaunchSpec) -> tuple[str, ...]:
     return (*model_files(spec.command, family), *(added if isinstance(added, list) else ()))
 
 
-def _as_user(user: become.User, spec: LaunchSpec, search: str, models: tuple[str, ...]) -> list[dict[str, Any]]:
-    """In a child that gives up root for good; the unit's own time limit ends it, should the files be frozen."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            become.become(user)
-            needs = _needs(spec, search, models)
-            os.write(write, json.dumps([_said(each) for each in needs]).encode()[:PIPE_BYTES])
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    os.close(write)
-    with open(read, "rb") as pipe:
-        answer = pipe.read()
-    _, status = os.waitpid(child, 0)
-    try:
-        found: list[dict[str, Any]] = json.loads(answer)
-    except ValueError:  # it failed before it could say what is missing, or became somebody that may not look
-        text = f"The look at its files, as user {user.name}, ended early ({os.waitstatus_to_exitcode(status)})"
-        return [_said(files.unmet("files", "launch_failed", text, f"See: journalctl -u gpuagent-check@{spec.name}"))]
-    return found
-
-
-def _needs(spec: LaunchSpec, search: str, models: tuple[str, ...]) -> list[Need]:
-    base = Path(spec.working_dir or "/")
-    looks = [
-        files.folder(base),
-        files.executable(spec.command[0], search, base),
-        *(files.model(base / each) for each in models),
-    ]
-    return [need for need in looks if need is not None]
-
-
-def _said(need: Need) -> dict[str, Any]:
+def _said(need: Need) -> Record:
     cause = need.cause
-    return {"name": need.name, "slug": cause.slug, "text": cause.text, "remedy": cause.remedy, "heals": need.heals}
+    texts = {"name": need.name, "slug": cause.slug, "text": cause.text, "remedy": cause.remedy, "subject": need.subject}
+    return {**texts, "heals": need.heals}

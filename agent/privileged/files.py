@@ -13,9 +13,11 @@ from pathlib import Path
 from agent.core.seen import Cause, Need, Retry
 
 
-def unmet(name: str, slug: str, text: str, remedy: str) -> Need:
-    """A need that waiting does not mend."""
-    return Need(name=name, cause=Cause(slug=slug, text=text, remedy=remedy, retry=Retry.NO), heals=False)
+def unmet(name: str, slug: str, text: str, remedy: str, *, subject: str = "", heals: bool = False) -> Need:
+    """A need that is not met. `heals`: waiting may mend it; `subject`: what it is about, where there may be several."""
+    retry = Retry.WAIT if heals else Retry.NO
+    cause = Cause(slug=slug, text=text, remedy=remedy, retry=retry)
+    return Need(name=name, cause=cause, heals=heals, subject=subject)
 
 
 # -- the program ----------------------------------------------------------------------------------------
@@ -96,11 +98,21 @@ def model(path: Path) -> Need | None:
     if fault is not None:
         slug = "missing_weights" if fault == "does not exist" else "model_unreadable"
         remedy = "Correct the path, mount its disk, or give the server's user the right to read it."
-        return unmet("model", slug, f"Model {path} {fault}", remedy)
+        return unmet("model", slug, f"Model {path} {fault}", remedy, subject=str(path))
     empty = next(path.iterdir(), None) is None if path.is_dir() else path.stat().st_size == 0
     if not empty:
         return None
-    return unmet("model", "missing_weights", f"Model {path} is empty", "Download or copy the weights there.")
+    text, remedy = f"Model {path} is empty", "Download or copy the weights there."
+    return unmet("model", "missing_weights", text, remedy, subject=str(path))
+
+
+def readable(path: Path) -> Need | None:
+    """A file or folder that the definition names; it may be empty."""
+    fault = _unreadable(path, may_be_folder=True)
+    if fault is None:
+        return None
+    remedy = "Put it there, or give the server's user the right to read it and to enter each folder above it."
+    return unmet("file", "file_missing", f"{path} {fault}", remedy, subject=str(path))
 
 
 def _unreadable(path: Path, may_be_folder: bool) -> str | None:

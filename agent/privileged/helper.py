@@ -22,6 +22,8 @@ from typing import Any
 
 from agent.launch_spec import digest
 from agent.privileged import policy, records
+from agent.privileged.hold_files import HoldError
+from agent.privileged.holds import Holds
 from agent.privileged.logs import INVOCATION
 from agent.privileged.policy import NAME, PolicyError
 from agent.privileged.units import SystemdError, SystemdLateError, Units
@@ -31,6 +33,9 @@ REQUEST_BYTES = 4096
 IDLE_S = 60.0
 CALLERS = 32  # connections at once
 BURST, PER_S = 600.0, 20.0  # requests: far more than an agent makes, far fewer than would keep root busy
+ENDING_S = 0.5
+"""For a unit's last processes, which write down how it ended: a tenth of a second in health. Others wait behind it."""
+POLL_S = 0.01
 LISTEN_FD = 3  # systemd's first one
 QUIET = ("ping", "check")  # change nothing, and are asked once a second
 UCRED = struct.Struct("3i")  # pid, uid, gid
@@ -50,16 +55,21 @@ class RefusalError(Exception):
 class Verbs:
     """What may be asked."""
 
-    def __init__(self, units: Units, config: Path = policy.CONFIG, folder: Path = records.FOLDER) -> None:
+    def __init__(
+        self, units: Units, config: Path = policy.CONFIG, folder: Path = records.FOLDER, holds: Holds | None = None
+    ) -> None:
         self._units = units
+        self._holds = holds or Holds()
         self._config = config
         self._folder = folder
         self._verbs: Mapping[str, tuple[frozenset[str], Callable[[Request], None]]] = {
             "ping": (frozenset(), lambda _: None),
             "start": (frozenset({"name", "digest", "invocation"}), self._start),
-            "terminate": (frozenset({"name", "whole"}), self._terminate),
-            "kill": (frozenset({"name"}), self._kill),
+            "terminate": (frozenset({"name", "whole", "launch"}), self._terminate),
+            "kill": (frozenset({"name", "launch"}), self._kill),
             "check": (frozenset({"name", "digest"}), self._check),
+            "hold": (frozenset({"units"}), self._hold),
+            "release": (frozenset({"units"}), lambda request: self._holds.release(request["units"])),
         }
 
     def answer(self, packet: bytes) -> tuple[Reply, str]:
@@ -67,11 +77,11 @@ class Verbs:
         asked = "?"
         try:
             request = _parsed(packet)
-            asked = f"{request.get('verb')!s:.20} {request.get('name', '')!s:.40}".strip()
+            asked = f"{request.get('verb')!s:.20} {request.get('name', '')!s:.40}{_units_of(request)}".strip()
             self._carry_out(request)
         except RefusalError as error:
             return error.reply, asked
-        except PolicyError as error:
+        except (PolicyError, HoldError) as error:
             return {"ok": False, "slug": error.slug, "why": str(error)}, asked
         except SystemdError as error:
             return {"ok": False, "slug": "systemd_failed", "why": str(error)}, asked
@@ -88,8 +98,10 @@ class Verbs:
             raise RefusalError("bad_request", f"{verb} takes {sorted(keys)}")
         if "whole" in keys and not isinstance(request["whole"], bool):
             raise RefusalError("bad_request", "whole is true or false")
-        if not all(isinstance(request[key], str) for key in keys - {"whole"}):
-            raise RefusalError("bad_request", "name, digest and invocation are texts")
+        if "units" in keys and not _is_texts(request["units"]):
+            raise RefusalError("bad_request", "units is a list of texts, each there once")
+        if not all(isinstance(request[key], str) for key in keys - {"whole", "units"}):
+            raise RefusalError("bad_request", "name, digest, invocation and launch are texts")
         if "name" in keys and not NAME.fullmatch(request["name"]):
             raise RefusalError("no_such_server", "that is no server's name")
         act(request)
@@ -107,13 +119,7 @@ class Verbs:
         name, invocation = self._allowed(request), request["invocation"]
         if not INVOCATION.fullmatch(invocation):
             raise RefusalError("bad_request", "that is no invocation")
-        if pids := self._units.pids(name):
-            state = self._units.state(name)
-            if state in ("active", "activating", "reloading"):
-                raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids)
-            whose = "its unit is still ending" if state == "deactivating" else "left-over processes"
-            why = f"{whose}: pid {', '.join(map(str, pids[:10]))} in its control group"
-            raise RefusalError("left_overs", why, pids=pids)
+        self._refuse_beside(name)
         at = time.clock_gettime(time.CLOCK_BOOTTIME)
         order = {"invocation": invocation, "digest": request["digest"], "at": at}
         records.write(name, "order", order, 0o600, self._folder)
@@ -125,20 +131,61 @@ class Verbs:
             records.take(name, "order", self._folder)  # an administrator's start must not pass for this one
             raise
 
+    def _refuse_beside(self, name: str) -> None:
+        """Nothing is started beside a process. The last of a unit that ends are systemd's own: waited for, shortly."""
+        until = time.monotonic() + ENDING_S
+        while pids := self._units.pids(name):
+            state = self._units.state(name)
+            if state in ("active", "activating", "reloading"):
+                raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids)
+            ending = state == "deactivating"
+            if not ending and not (pids := self._units.pids(name)):  # they went while systemd was asked
+                return
+            if not ending or time.monotonic() > until:
+                slug, whose = "left_overs", "left-over processes"
+                if ending:
+                    slug, whose = "still_ending", "its unit is ending"
+                why = f"{whose}: pid {', '.join(map(str, pids[:10]))} in its control group"
+                raise RefusalError(slug, why, pids=pids)
+            time.sleep(POLL_S)
+
     def _terminate(self, request: Request) -> None:
         """SIGTERM. What systemd ends itself is left to it: its own last process writes how the end came about."""
         name = self._allowed(request)
+        launch = self._meant(name, request)
         if not request["whole"]:
-            launch = records.read(name, "launch", self._folder) or {}
             self._units.signal(name, tuple(pid for pid in [launch.get("pid")] if isinstance(pid, int)), signal.SIGTERM)
-        elif (pids := self._units.pids(name)) and self._units.state(name) != "deactivating":
+        elif (pids := self._units.pids(name)) and self._units.state(name) not in ("activating", "deactivating"):
             self._units.signal(name, pids, signal.SIGTERM)
 
     def _kill(self, request: Request) -> None:
-        self._units.kill(self._allowed(request))
+        name = self._allowed(request)
+        self._meant(name, request)
+        self._units.kill(name)
+
+    def _meant(self, name: str, request: Request) -> Mapping[str, Any]:
+        """The record of the last launch, if it is the one that is meant ("": any): what somebody has started since
+        the request was made is another one's, and not to be ended for it."""
+        launch = records.read(name, "launch", self._folder) or {}
+        if request["launch"] not in ("", launch.get("unit_invocation")):
+            raise RefusalError("another_start", f"gpuagent-server@{name}.service has been started anew meanwhile")
+        return launch
 
     def _check(self, request: Request) -> None:
         self._units.check(self._allowed(request))
+
+    def _hold(self, request: Request) -> None:
+        self._holds.hold(request["units"], policy.load(self._config).rivals())
+
+
+def _is_texts(said: object) -> bool:
+    return isinstance(said, list) and all(isinstance(each, str) for each in said) and len(set(said)) == len(said)
+
+
+def _units_of(request: Request) -> str:
+    """For the audit."""
+    units = request.get("units")
+    return " ".join(units)[:400] if isinstance(units, list) and _is_texts(units) else ""
 
 
 def _parsed(packet: bytes) -> Request:

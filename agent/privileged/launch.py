@@ -6,36 +6,41 @@ stopping, ended: write down how a unit came to its end. check: looks at the prec
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from agent.errors import ConfigError
 from agent.launch_spec import LaunchSpec, digest, variables
-from agent.privileged import become, logs, policy, records
+from agent.privileged import become, logs, policy, records, shared_memory
 from agent.privileged.policy import NAME, PolicyError
 
 FAILED = 78  # EX_CONFIG
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEPT_FDS = 3
 ORDER_S = 60.0  # longer than the helper waits for a start
+FORGOTTEN = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - not used, but refused
+"""Emptied at a boot, or by age: systemd removes what lies untouched in /tmp for 10 days, in /var/tmp for 30."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the configuration lies, what is told of a launch (records), what it has written (logs), and whose those
-    are. Other places in tests alone.
+    """Where the configuration lies, what is told of a launch (records), what it has written (logs), whose those are,
+    and which folders a boot forgets. Other places in tests alone.
     """
 
     config: Path = policy.CONFIG
     told: Path = records.FOLDER
     written: Path = logs.FOLDER
     reader: str = logs.READER
+    forgotten: tuple[str, ...] = FORGOTTEN
 
 
 HOST = Places()
@@ -68,6 +73,9 @@ def run(name: str, places: Places = HOST) -> NoReturn:
         environment = variables(spec, base_environment(user), secrets(spec))
         launched = launch_record(invocation, unit_invocation, digest(spec), ordered=order is not None)
         records.write(name, "launch", launched, folder=places.told)
+        if (shared := shared_memory.remember(user.uid)) is not None:
+            record = {"unit_invocation": unit_invocation, **shared}
+            records.write(name, "shm", record, 0o600, places.told)
         become.become(user)
         execute(spec, environment)
     except LaunchError as error:
@@ -183,13 +191,27 @@ def ended(name: str, places: Places = HOST) -> None:
         "at": time.time(),
     }
     records.write(name, "exit", record, folder=places.told)
+    shared = records.take(name, "shm", places.told)
+    if shared is not None and shared["unit_invocation"] == unit_invocation:
+        told = shared_memory.clean(shared)
+        records.write(name, "leftovers", {"unit_invocation": unit_invocation, **told}, folder=places.told)
+        if told["removed"] or told["left_count"]:
+            print(f"gpuagent-launch: left in {shared_memory.FOLDER}: {json.dumps(told)}", file=sys.stderr)
 
 
 def check(name: str, places: Places = HOST) -> None:
     """Write down which preconditions are not met."""
     from agent.privileged import checking  # only here: it knows the families, and a launch must be quick
 
-    records.write(name, "check", checking.checked(name, places.config), folder=places.told)
+    def tell(record: dict[str, Any]) -> None:
+        known = record.pop("known")
+        records.write(name, "check", record, folder=places.told)
+        if known:
+            records.write(name, "known", known, 0o600, places.told)
+
+    told = records.read(name, "known", places.told)
+    with suppress(checking.ChangedError):  # whoever asks next asks for another
+        tell(checking.checked(name, places.config, told, tell, places.forgotten))
 
 
 VERBS = {"run": run, "stopping": stopping, "ended": ended, "check": check}

@@ -23,7 +23,7 @@ CONFIG_BYTES = 1 << 20
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 CHAIN = 8  # servers that extend each other; as agent.config has it
 OWN = frozenset({"extends", "template", "autostart"})  # said of one server alone
-MERGED = frozenset({"environment", "log", "restart"})  # merged key by key
+MERGED = frozenset({"disk", "environment", "log", "needs", "restart"})  # merged key by key
 
 Table = Mapping[str, Any]
 
@@ -39,8 +39,17 @@ class PolicyError(Exception):
 class Policy:
     """The configuration at one moment."""
 
-    def __init__(self, servers: Mapping[str, Table]) -> None:
+    def __init__(self, servers: Mapping[str, Table], rivals: object = None) -> None:
         self._servers = servers
+        self._rivals = rivals
+
+    def rivals(self) -> frozenset[str]:
+        """The units that may be kept off. PolicyError: they are none that we know."""
+        table = {} if self._rivals is None else self._rivals
+        units = table.get("units", []) if isinstance(table, dict) else None
+        if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
+            raise _fault("rivals.units", "must be a list of texts")
+        return frozenset(units)
 
     def table(self, name: str) -> Table:
         """A server's table with all that it extends. PolicyError: there is no such server, or it is no table."""
@@ -91,7 +100,7 @@ def load(path: Path = CONFIG) -> Policy:
     servers = document.get("servers")
     if not isinstance(servers, dict):
         raise PolicyError("policy_unreadable", f"{path}: has no table [servers]")
-    return Policy(servers)
+    return Policy(servers, document.get("rivals"))
 
 
 def read_owned(path: Path) -> bytes:

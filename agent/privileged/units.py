@@ -80,26 +80,29 @@ class Units:
             file.write(b"1")
 
     def _call(self, limit_s: float, *words: str) -> str:
-        try:
-            done = subprocess.run(  # noqa: S603 - a fixed program; no word is the caller's but a checked name
-                [self._systemctl, "--no-ask-password", *words],
-                env=ENVIRONMENT,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise SystemdLateError(f"systemctl {words[0]} has not ended within {limit_s:g} s") from error
-        except OSError as error:
-            raise SystemdError(f"{self._systemctl}: {error.strerror}") from error
-        if done.returncode:
-            raise SystemdError(
-                " ".join(done.stderr.split())[:400] or f"systemctl {words[0]} ended with {done.returncode}"
-            )
-        return done.stdout
+        return systemctl(self._systemctl, limit_s, *words)
+
+
+def systemctl(program: str, limit_s: float, *words: str) -> str:
+    """What it prints. SystemdError."""
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed program; no word is the caller's but a checked name
+            [program, "--no-ask-password", *words],
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SystemdLateError(f"systemctl {words[0]} has not ended within {limit_s:g} s") from error
+    except OSError as error:
+        raise SystemdError(f"{program}: {error.strerror}") from error
+    if done.returncode:
+        raise SystemdError(" ".join(done.stderr.split())[:400] or f"systemctl {words[0]} ended with {done.returncode}")
+    return done.stdout
 
 
 def _unit(name: str) -> str:

@@ -39,11 +39,36 @@ def document(name: str, stage: str, **changes: object) -> dict[str, Any]:
         "invocation": "r1-1",
         "attempt": 1,
         "url": "http://127.0.0.1:8000",
+        "needs": [],
         "cause": None,
         "exit": None,
+        "storage": [],
         "tail": [],
         **changes,
     }
+
+
+def rival(unit: str, **changes: object) -> dict[str, Any]:
+    """One of GET /rivals: a unit that is held, and off."""
+    return {
+        "unit": unit,
+        "load": "loaded",
+        "active": "inactive",
+        "off": True,
+        "held": True,
+        "exempt": False,
+        "listed": True,
+        "pids": [],
+        "revivers": [],
+        "why": "off",
+        "since": "2026-01-02T03:04:05.678Z",
+        **changes,
+    }
+
+
+def hold(unit: str, **changes: object) -> dict[str, Any]:
+    """One of GET /holds."""
+    return {"unit": unit, "in_force": True, "since": "2026-01-02T03:04:05.678Z", "why": "off", "repairs": 0, **changes}
 
 
 def page(name: str = "demo", stage: str = "starting", log: Path | None = None, **changes: Any) -> ServerPage:
@@ -81,6 +106,9 @@ class House:
     backs: list[bool] = field(default_factory=list)  # of each, whether it was to come back
     degraded: list[str] = field(default_factory=list)
     answer: Callable[[Future[str | None]], None] = lambda future: future.set_result(None)
+    rivals: list[dict[str, Any]] = field(default_factory=list)
+    holds: list[dict[str, Any]] = field(default_factory=list)
+    held: list[tuple[str, bool]] = field(default_factory=list)  # what was asked of units
 
     def publish(self, *pages: ServerPage) -> Snapshot:
         """As the loop does."""
@@ -90,6 +118,8 @@ class House:
             full=status(pages, True),
             public=status(pages, False),
             about=about([each.name for each in pages], self.degraded),
+            rivals=json.dumps({"rivals": self.rivals, "warnings": ["a warning"]}).encode(),
+            holds=json.dumps({"holds": self.holds}).encode(),
         )
         self.board.publish(snapshot)
         return snapshot
@@ -98,6 +128,13 @@ class House:
         """As the loop does, but in this thread."""
         self.asked.append((name, ask, gpu_check))
         self.backs.append(back)
+        future: Future[str | None] = Future()
+        self.answer(future)
+        return future
+
+    def hold(self, unit: str, keep_off: bool) -> Future[str | None]:
+        """As the loop does, but in this thread."""
+        self.held.append((unit, keep_off))
         future: Future[str | None] = Future()
         self.answer(future)
         return future
@@ -132,7 +169,11 @@ def running(folder: Path) -> Iterator[House]:
     board = Board()
     socket = folder / "run" / "api.sock"
     built: list[House] = []
-    app = build(board, lambda *asked, **how: built[0].ask(*asked, **how), "0.1.0", socket)
+
+    def hold(unit: str, keep_off: bool) -> Future[str | None]:
+        return built[0].hold(unit, keep_off)
+
+    app = build(board, lambda *asked, **how: built[0].ask(*asked, **how), "0.1.0", socket, hold=hold)
     built.append(House(board, socket, ApiThread(app, ("127.0.0.1", 0), socket)))
     built[0].thread.start()
     yield built[0]

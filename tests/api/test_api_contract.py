@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from agent.api.app import build
 from agent.api.guard import Peer, with_peer
 from agent.board import Board, Snapshot
 from agent.core.model import Ask, Stage
-from tests.api.api_house import page, status
+from tests.api.api_house import hold, page, rival, status
 
 EXAMPLES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 REFUSALS = itertools.cycle([None, "its state could not be saved"])
+UNIT = "vllm@a\\x2db.service"
 LOG = Path(__file__)  # any text
 
 
@@ -32,6 +34,8 @@ def app(closed: bool) -> FastAPI:
     )
     board = Board()
     shown = {"full": status(pages, True), "public": status(pages, False)}
+    shown["rivals"] = json.dumps({"rivals": [rival(UNIT)], "warnings": ["a warning"]}).encode()
+    shown["holds"] = json.dumps({"holds": [hold(UNIT)]}).encode()
     board.publish(Snapshot(version=1, servers={each.name: each for each in pages}, **shown))
     board.beat(float("inf"))
     if closed:
@@ -42,7 +46,10 @@ def app(closed: bool) -> FastAPI:
         future.set_result(next(REFUSALS))
         return future
 
-    return build(board, ask, "0.1.0", Path("/run/api.sock"))
+    def keep_off(unit: str, keep_off: bool) -> Future[str | None]:
+        return ask(unit, Ask.STOP, keep_off)
+
+    return build(board, ask, "0.1.0", Path("/run/api.sock"), hold=keep_off)
 
 
 def contract(api: FastAPI, over_socket: bool) -> schemathesis.BaseSchema:
@@ -53,6 +60,8 @@ def contract(api: FastAPI, over_socket: bool) -> schemathesis.BaseSchema:
             for parameter in operation.get("parameters", []):
                 if parameter["name"] == "name":
                     parameter["schema"]["enum"] = [f"is-{stage}" for stage in Stage] + ["nobody"]
+                if parameter["name"] == "unit":
+                    parameter["schema"]["enum"] = [UNIT, "nobody.timer"]
     loaded = schemathesis.openapi.from_dict(document)
     loaded.app = with_peer(api, Peer(pid=1, uid=0, gid=0)) if over_socket else api
     return loaded
@@ -98,6 +107,9 @@ def test_the_document_names_every_route_and_needs_nothing_from_elsewhere() -> No
         "/events",
         "/reload",
         "/switch",
+        "/rivals",
+        "/holds",
+        *(f"/holds/{{unit}}/{each}" for each in ("hold", "release")),
         "/servers/{name}",
         *(f"/servers/{{name}}/{each}" for each in ("stage", "ready", "wait", "log", "starts")),
         *(f"/servers/{{name}}/{each}" for each in ("start", "stop", "restart")),

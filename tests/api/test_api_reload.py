@@ -67,11 +67,13 @@ def raises(error: Exception) -> Answer:
 
 def test_what_has_changed_is_answered(house: House) -> None:
     future: Future[Mapping[str, Sequence[str]]] = Future()
-    future.set_result({"added": ("b",), "removed": (), "changed": ("a",), "later": ("agent.listen",)})
+    servers = {"added": ("b",), "removed": (), "changed": ("a",), "later": ("agent.listen",)}
+    future.set_result({**servers, "listed": ("c.service",), "unlisted": ()})
     house.answer = lambda: future
     answer = house.post()
     assert answer.status_code == 200
-    assert answer.json() == {"added": ["b"], "removed": [], "changed": ["a"], "later": ["agent.listen"]}
+    servers = {"added": ["b"], "removed": [], "changed": ["a"], "later": ["agent.listen"]}
+    assert answer.json() == {**servers, "listed": ["c.service"], "unlisted": []}
     ReloadDocument.model_validate_json(answer.content)
 
 

@@ -167,12 +167,17 @@ def test_a_body_that_is_not_understood_is_refused_and_nothing_is_asked(
     assert house.asked == []
 
 
-def test_a_refused_change_is_a_409_problem_with_the_reason(house: House, local: httpx2.Client) -> None:
+@pytest.mark.parametrize(
+    ("why", "status"), [("other is wanted", 409), ("the want could not be saved: No space left on device", 507)]
+)
+def test_a_refused_change_is_a_problem_with_the_reason(
+    house: House, local: httpx2.Client, why: str, status: int
+) -> None:
     house.publish(page())
-    house.answer = lambda future: future.set_result("its state could not be saved: disk full")
+    house.answer = lambda future: future.set_result(why)
     answer = local.post("/servers/demo/start")
-    assert answer.status_code == 409
-    assert problem(answer)["detail"] == "its state could not be saved: disk full"
+    assert answer.status_code == status
+    assert problem(answer)["detail"] == why
 
 
 def test_a_loop_that_does_not_answer_is_504_and_may_still_answer_later(

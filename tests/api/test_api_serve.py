@@ -216,6 +216,22 @@ def test_a_request_that_drips_in_is_ended(house: House, monkeypatch: pytest.Monk
             assert ended(client)
 
 
+def test_over_the_limit_of_connections_the_answer_is_a_problem_document(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.publish(page("demo", "starting"))
+    with ExitStack() as clients:
+        first = clients.enter_context(house.over_socket())
+        assert first.get("/servers/demo/stage").text == "starting"
+        monkeypatch.setattr(serve, "connection_limit", lambda: 2)
+        with house.over_socket() as second:
+            answer = second.get("/servers/demo/stage")
+        assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+        assert "too many connections" in answer.json()["detail"]
+        eventually(lambda: len(house.thread._server.server_state.connections) == 1, "it has gone")
+        assert first.get("/servers/demo/stage").text == "starting"
+
+
 def ended(client: socket.socket) -> bool:
     """Whether the other end closes; a client that waits for it for ever fails by its own time-out."""
     try:

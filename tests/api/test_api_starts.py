@@ -13,6 +13,7 @@ from agent.api.schema import StartsDocument
 from agent.board import ServerPage
 from agent.core.chronicle import Outcome, Start
 from agent.core.model import Exit, Step
+from agent.core.outage import Outage
 from agent.view import show_start
 from tests.api.api_house import CANARY, House, page
 
@@ -64,8 +65,18 @@ def test_a_start_is_shown_with_its_steps_and_how_it_ended(house: House, local: h
             "outcome": "failed-start",
             "cause": {"slug": "cuda_oom", "text": f"CUDA out of memory {CANARY}"},
             "exit": {"code": 1, "signal": None, "oom": None, "asked": False, "stopped": False},
+            "outage": None,
         }
     ]
+
+
+def test_the_outage_that_a_start_ended_is_told_to_everybody(house: House, tcp: httpx2.Client) -> None:
+    house.publish(shown(replace(START, outage=Outage(since=1_700_000_000.0, tries=2, lasted_s=432.1234))))
+    assert read(tcp.get("/servers/demo/starts"))[0]["outage"] == {
+        "since": "2023-11-14T22:13:20.000Z",
+        "lasted_s": 432.123,
+        "attempts": 2,
+    }
 
 
 def test_over_tcp_a_cause_is_told_without_the_line_of_the_log(house: House, tcp: httpx2.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -21,12 +22,13 @@ class House:
         self.socket = socket
         self.log = log
         self.refusal: str | None = None
+        self.held: list[tuple[str, bool]] = []
         self.asked: list[tuple[str, Ask, bool]] = []
         self._version = 0
 
     def come(self) -> None:
         """The API answers from now on."""
-        self._api = ApiThread(build(self.board, self.ask, "0", self.socket), None, self.socket)
+        self._api = ApiThread(build(self.board, self.ask, "0", self.socket, hold=self.hold), None, self.socket)
         self._api.start()
 
     def leave(self) -> None:
@@ -38,8 +40,8 @@ class House:
         self.board = Board()
         self._version = 0
 
-    def show(self, document: Document) -> None:
-        """Let the board show this one server."""
+    def show(self, document: Document, rivals: Sequence[Document] = (), holds: Sequence[Document] = ()) -> None:
+        """Let the board show this one server, and these units."""
         self._version += 1
         full = json.dumps(document).encode()
         page = ServerPage(
@@ -52,11 +54,28 @@ class House:
             full=full,
             public=full,
         )
-        status = FakeAgent(Path(), [document]).answer("GET", "/status")[1]
+        agent = FakeAgent(Path(), [document], rivals=[*rivals], holds=[*holds])
+        status, told, kept = (agent.answer("GET", path)[1] for path in ("/status", "/rivals", "/holds"))
         assert isinstance(status, dict)
         body, about = json.dumps(status).encode(), json.dumps(status | {"servers": [page.name]}).encode()
-        snapshot = Snapshot(version=self._version, servers={page.name: page}, full=body, public=body, about=about)
-        self.board.publish(snapshot)
+        self.board.publish(
+            Snapshot(
+                version=self._version,
+                servers={page.name: page},
+                full=body,
+                public=body,
+                about=about,
+                rivals=json.dumps(told).encode(),
+                holds=json.dumps(kept).encode(),
+            )
+        )
+
+    def hold(self, unit: str, keep_off: bool) -> Future[str | None]:
+        """The loop, as the API sees it."""
+        self.held.append((unit, keep_off))
+        answer: Future[str | None] = Future()
+        answer.set_result(self.refusal)
+        return answer
 
     def ask(self, name: str, ask: Ask, gpu_check: bool) -> Future[str | None]:
         """The loop, as the API sees it."""

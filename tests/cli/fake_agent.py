@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
+from urllib.parse import unquote
 
 Document = dict[str, Any]
 
@@ -33,8 +34,10 @@ def server(name: str = "demo", stage: str = "ready", **changes: Any) -> Document
         "invocation": "abc-1",
         "attempt": 1,
         "url": "http://127.0.0.1:8000",
+        "needs": [],
         "cause": None,
         "exit": None,
+        "storage": [],
         "tail": [],
     }
     assert changes.keys() <= document.keys()
@@ -63,6 +66,30 @@ def failed(name: str = "demo", **changes: Any) -> Document:
     )
 
 
+def rival(unit: str = "vllm.service", **changes: Any) -> Document:
+    """A unit that is kept off, and off."""
+    document: Document = {
+        "unit": unit,
+        "load": "loaded",
+        "active": "inactive",
+        "off": True,
+        "held": True,
+        "exempt": False,
+        "listed": True,
+        "pids": [],
+        "revivers": [],
+        "why": "off",
+        "since": "2026-01-02T03:04:05.678Z",
+    }
+    assert changes.keys() <= document.keys()
+    return document | changes
+
+
+def hold(unit: str = "vllm.service", **changes: Any) -> Document:
+    """A hold that is in force."""
+    return {"unit": unit, "in_force": True, "since": "2026-01-02T03:04:05.678Z", "why": "off", "repairs": 0} | changes
+
+
 def problem(status: int, detail: str, **more: Any) -> tuple[int, Document]:
     """A problem document and its status."""
     return status, {"type": "about:blank", "title": "Some Phrase", "status": status, "detail": detail, **more}
@@ -75,6 +102,9 @@ class FakeAgent:
     socket: Path
     servers: list[Document] = field(default_factory=lambda: [server()])
     degraded: list[str] = field(default_factory=list)
+    rivals: list[Document] = field(default_factory=list)
+    holds: list[Document] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     special: dict[str, tuple[int, Document | bytes]] = field(default_factory=dict)
     log: Iterable[bytes] = (b"one\n", b"two\n")
     asked: list[tuple[str, bytes]] = field(default_factory=list)  # "METHOD /path?query", body
@@ -92,9 +122,16 @@ class FakeAgent:
                 "host": {"name": "here", "boot_id": None},
                 "servers": self.servers,
                 "gpus": {"state": "none", "devices": []},
-                "holds": [],
+                "holds": self.holds,
                 "degraded": self.degraded,
             }
+        if path == "/rivals":
+            return 200, {"rivals": self.rivals, "warnings": self.warnings}
+        if path == "/holds":
+            return 200, {"holds": self.holds}
+        if path.startswith("/holds/"):
+            _, _, unit, verb = path.split("/")
+            return 200, {"unit": unquote(unit), "held": verb == "hold"}
         _, _, name, *rest = path.split("/")
         found = next((each for each in self.servers if each["name"] == name), None)
         if found is None:

@@ -53,7 +53,7 @@ def test_a_change_as_json_that_waits_prints_one_document_as_it_is_at_the_end(
     assert (json.loads(result.stdout), result.exit_code) == (failed(), 3)
 
 
-@pytest.mark.parametrize("status", [403, 409])
+@pytest.mark.parametrize("status", [403, 409, 507])
 def test_a_change_that_the_agent_refuses_is_said_with_its_reason(call: Call, fake: FakeAgent, status: int) -> None:
     fake.special["POST /servers/demo/start"] = problem(status, "the state cannot be saved: disk full")
     result = call("start")

@@ -111,6 +111,17 @@ def test_check_config_as_json(call: Call, tmp_path: Path) -> None:
     }
 
 
+def test_check_config_of_a_file_without_a_server_is_good_and_says_what_is_next(call: Call, tmp_path: Path) -> None:
+    file = tmp_path / "empty.toml"
+    file.write_text("")
+    result = call("check-config", str(file))
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, second = result.stdout.splitlines()
+    assert first == f"{file}: good"
+    assert second.endswith("add a table [servers.NAME] with its command, then: gpuagent reload")
+    assert json.loads(call("check-config", "--json", str(file)).stdout)["servers"] == []
+
+
 LOG = b"""build: 4567 (abcdef0)
 main: loading model
 llama_model_load: error loading model: missing tensor 'output.weight'

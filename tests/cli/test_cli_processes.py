@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call, Start
-from tests.cli.fake_agent import FakeAgent, listening, server
+from tests.cli.fake_agent import FakeAgent, hold, listening, server
 
 DEADLINE_S = 30.0  # generous: the machine may be busy
 
@@ -76,6 +76,10 @@ def test_watch_in_a_pipe_prints_a_line_a_change(start: Start, fake: FakeAgent) -
     assert line_of(process) == "degraded: bus\n"
     fake.degraded = []
     assert line_of(process) == "degraded: no more\n"
+    fake.holds = [hold("a.service", in_force=False, why="is active")]
+    assert line_of(process) == "hold not in force: a.service: is active\n"
+    fake.holds = [hold("a.service")]
+    assert line_of(process) == "every hold is in force\n"
     assert interrupted(process) == (130, "")
 
 

@@ -82,6 +82,11 @@ def test_status_shows_what_is_degraded(call: Call, fake: FakeAgent) -> None:
 def test_status_without_servers_says_so(call: Call, fake: FakeAgent) -> None:
     fake.servers = []
     assert call("status").stdout == "no server is defined\n"
+    fake.degraded = ["no-server: no server is defined: edit /x.toml, then: gpuagent reload", "bus: lost"]
+    assert call("status").stdout.splitlines() == [
+        "no server is defined: edit /x.toml, then: gpuagent reload",
+        "degraded: bus: lost",
+    ]
 
 
 def test_status_as_json_is_the_agents_document(call: Call, fake: FakeAgent) -> None:

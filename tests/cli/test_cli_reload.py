@@ -11,7 +11,8 @@ from tests.cli.fake_agent import Document, FakeAgent, problem
 
 
 def changes(**named: list[str]) -> tuple[int, Document]:
-    return 200, {"added": [], "removed": [], "changed": [], "later": [], **named}
+    keys = ("added", "removed", "changed", "later", "listed", "unlisted")
+    return 200, {**{key: [] for key in keys}, **named}
 
 
 def test_what_has_changed_is_said_with_when_it_takes_effect(call: Call, fake: FakeAgent) -> None:
@@ -25,6 +26,11 @@ def test_what_has_changed_is_said_with_when_it_takes_effect(call: Call, fake: Fa
         "changed: agent.listen; takes effect when the agent is next started",
     ]
     assert fake.asked == [("POST /reload", b"")]
+    fake.special["POST /reload"] = changes(listed=["a.service"], unlisted=["b.timer", "c.service"])
+    assert [line.partition(";")[0] for line in call("reload").stdout.splitlines()] == [
+        "listed: a.service",
+        "not listed any more: b.timer, c.service",
+    ]
 
 
 def test_a_reload_that_changes_nothing_says_so(call: Call, fake: FakeAgent) -> None:

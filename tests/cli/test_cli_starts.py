@@ -27,6 +27,7 @@ def start(**changes: Any) -> dict[str, Any]:
         "outcome": "stopped",
         "cause": None,
         "exit": {"code": 0, "signal": None, "oom": None, "asked": True, "stopped": False},
+        "outage": None,
     }
     assert changes.keys() <= document.keys()
     return {**document, **changes}
@@ -49,7 +50,9 @@ def test_starts_are_a_table_with_a_line_each(call: Call, fake: FakeAgent) -> Non
         start(),
     )
     header, *lines = call("starts").stdout.splitlines()
-    assert re.split(r"  +", header) == ["LAUNCHED", "ATTEMPT", "READY AFTER", "ENDED AFTER", "OUTCOME", "CAUSE"]
+    assert re.split(r"  +", header) == [
+        "LAUNCHED", "ATTEMPT", "READY AFTER", "BACK AFTER", "ENDED AFTER", "OUTCOME", "CAUSE",
+    ]  # fmt: skip
     cells = [re.split(r"  +", line)[1:] for line in lines]
     assert cells == [
         ["1", "starting"],
@@ -64,6 +67,23 @@ def test_starts_are_a_table_with_a_line_each(call: Call, fake: FakeAgent) -> Non
 def test_a_server_that_serves_says_so_and_a_time_that_nobody_watched_is_marked(call: Call, fake: FakeAgent) -> None:
     remember(fake, start(ended_s=None, outcome=None, watched=False))
     assert re.split(r"  +", call("starts", "demo").stdout.splitlines()[1])[1:] == ["1", "<12.3 s", "serving"]
+
+
+def test_a_start_that_ended_an_outage_says_how_long_the_server_was_away(call: Call, fake: FakeAgent) -> None:
+    away = {"since": "2026-01-02T03:00:00.000Z", "lasted_s": 432.1, "attempts": 2}
+    lasts = {**away, "lasted_s": None, "attempts": 3}
+    remember(
+        fake,
+        start(ready_s=None, ended_s=None, outcome=None, outage=lasts),
+        start(ended_s=None, outcome=None, outage=away),
+        start(ended_s=None, outcome=None, outage={**away, "lasted_s": 2.04, "attempts": 1}),
+    )
+    cells = [re.split(r"  +", line)[1:] for line in call("starts").stdout.splitlines()[1:]]
+    assert cells == [
+        ["1", "starting"],
+        ["1", "12.3 s", "7 min 12 s, 2 attempts", "serving"],
+        ["1", "12.3 s", "2.0 s, 1 attempt", "serving"],
+    ]
 
 
 def test_without_any_start_it_says_so(call: Call, fake: FakeAgent) -> None:

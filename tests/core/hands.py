@@ -9,7 +9,6 @@ from agent.core.model import (
     Event,
     Exit,
     Exited,
-    Hold,
     Kill,
     Launch,
     Launched,
@@ -19,7 +18,6 @@ from agent.core.model import (
     Stored,
     Terminate,
 )
-from tests.core.asked import TruthBrokenError
 from tests.core.clock import Clock
 from tests.core.world import REFUSAL, Attempt, Proc
 
@@ -75,8 +73,6 @@ class Hands(Clock):
                 for proc in self.host.live(name):
                     self._sigkill(name, proc)
                 self._done(name)
-            case Hold(unit):
-                self._hold(name, unit)
 
     def _save(self, name: str, saved: Saved) -> Stored:
         if self.weather.no_disk:
@@ -109,12 +105,6 @@ class Hands(Clock):
         reply = Launched(at=self.host.now, invocation=invocation, main=main)
         wait_s = self.pick_s(0.0, 0.05, 8.0)
         self.later(wait_s, lambda: self._done(name, Launched(at=self.host.now, invocation=reply.invocation, main=main)))
-
-    def _hold(self, name: str, unit: str) -> None:
-        if unit not in self.host.disk.get(name, Saved()).holds:
-            raise TruthBrokenError(f"law 4: {unit} is turned off, and is not in holds on the disk")
-        self.after(self.rng.uniform(0.05, 3.0), lambda: self.host.units.update({unit: None}))
-        self._done(name)
 
     # -- processes -----------------------------------------------------------------------------------
 

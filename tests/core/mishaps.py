@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent.core.model import Ask, Policy, Stage, Tick
+from tests.core.rivals import NAMES
 from tests.core.sim import Sim
 from tests.core.world import NEED_MIB, NEEDS, Definition, Host, Weather
 
@@ -25,7 +26,11 @@ def layout(r: random.Random) -> dict[str, Definition]:
     names, both, one_port = r.choice(LAYOUTS), r.random() < 0.2, r.random() < 0.4
     return shared(
         {
-            name: Definition(policy=_policy(r, name, both=both), port=8000 if one_port else 8000 + i)
+            name: Definition(
+                lists=name in "ac" and r.random() < 0.5,
+                policy=_policy(r, name, both=both),
+                port=8000 if one_port else 8000 + i,
+            )
             for i, name in enumerate(names)
         }
     )
@@ -36,7 +41,6 @@ def _policy(r: random.Random, name: str, *, both: bool) -> Policy:
         name=name,
         gpus=GPUS[name],
         need_mib=NEED_MIB if GPUS[name] else 0,
-        rivals=frozenset({"comfyui"}) if name in "ac" and r.random() < 0.5 else frozenset(),
         autostart=name in "ab" and (both or r.random() < 0.2),
         start_limit_s=r.choice((None, None, 80.0)),
         on_stall=r.choice(("report", "restart")),
@@ -113,6 +117,7 @@ def plan(sim: Sim) -> None:
     for _ in range(r.choice((0, 0, 0, 1, 2))):
         sim.after(r.uniform(0, STORMY_S), sim.reboot)
     _plan_strangers(sim)
+    _plan_rivals(sim)
     if sim.host.outlive:
         _plan_administrators(sim)
     hasty = r.choice((0.2, 1.0))
@@ -128,6 +133,37 @@ def _plan_administrators(sim: Sim) -> None:
         sim.after(r.uniform(1, STORMY_S), partial(r.choice(does), r.choice(list(sim.host.config))))
 
 
+def _plan_rivals(sim: Sim) -> None:
+    """What befalls the units that fight over the GPUs: timers, packages, operators, who holds them being down."""
+    fight, host, r = sim.fight, sim.host, sim.fight.luck
+    fight.blind, fight.half = r.choice((0.0, 0.0, 0.2)), r.choice((0.0, 0.0, 0.3))
+    for name in NAMES:
+        fight.units[name].enabled = r.random() < 0.7
+        if (every_s := r.choice((0, 0, 7, 60))) > 0:  # a timer
+            for at in range(every_s, int(STORMY_S), every_s):
+                sim.after(at, lambda name=name: fight.start(name, host.now))
+        for _ in range(r.choice((0, 0, 1, 2))):
+            at, for_s = r.uniform(0, STORMY_S), r.choice((1, 40, 400))
+            sim.after(at, lambda name=name: fight.meddle(name, host.now, defeated=True))
+            sim.after(at + for_s, lambda name=name: fight.meddle(name, host.now, defeated=False))
+        for _ in range(r.choice((0, 0, 2))):
+            sim.after(r.uniform(0, STORMY_S), lambda name=name: fight.meddle(name, host.now, held=False))
+        for _ in range(r.choice((0, 0, 1, 4))):
+            at, word = r.uniform(0, STORMY_S), partial(sim.ask_unit, name, keep_off=r.random() < 0.5)
+            sim.after(at, word)
+            if r.random() < 0.3:  # the disk is full from then on
+                sim.after(at + 0.06, lambda: setattr(sim.weather, "no_disk", True))
+                sim.after(at + r.choice((3, 100)), lambda: setattr(sim.weather, "no_disk", False))
+    if r.random() < 0.4:  # a hold that is not in force, and a timer: a fight without an end
+        sim.after(10, lambda: fight.meddle("vllm", host.now, defeated=True))
+        for at in range(10, int(STORMY_S), 5):
+            sim.after(at, lambda: fight.start("vllm", host.now))
+    for _ in range(r.choice((0, 0, 1))):
+        at = r.uniform(0, STORMY_S)
+        sim.after(at, lambda: setattr(fight, "deaf", True))
+        sim.after(at + r.choice((3, 100, 400)), lambda: setattr(fight, "deaf", False))
+
+
 def _plan_strangers(sim: Sim) -> None:
     """What others do to the host's files, GPUs, units and disk."""
     r, host = sim.rng, sim.host
@@ -140,7 +176,7 @@ def _plan_strangers(sim: Sim) -> None:
         if r.random() < 0.4:
             sim.after(r.uniform(0, STORMY_S), partial(_take, host, gpu, r.uniform(5, 300)))
     for _ in range(r.choice((0, 1, 4))):
-        sim.after(r.uniform(0, STORMY_S), lambda: _rival(host))
+        sim.after(r.uniform(0, STORMY_S), lambda: host.fight.start("comfyui", host.now))
     for _ in range(r.choice((0, 0, 1, 3))):
         at = r.uniform(0, STORMY_S)
         sim.after(at, lambda: setattr(sim.weather, "no_disk", True))
@@ -174,16 +210,17 @@ def _take(host: Host, gpu: int, for_s: float) -> None:
     host.taken_from[gpu], host.taken_until[gpu] = host.now, host.now + for_s
 
 
-def _rival(host: Host) -> None:
-    if host.units.get("comfyui") is None:
-        host.units["comfyui"] = host.now
-
-
 def clear(sim: Sim) -> None:
     """From now on the world is kind; what runs, runs well."""
     sim.weather.clear()
     sim.host.kind = 1.0
     sim.host.unmet.clear()
+    fight = sim.fight
+    fight.deaf, fight.blind, fight.half = False, 0.0, 0.0
+    for name in NAMES:
+        fight.meddle(name, sim.host.now, defeated=False)
+    for at in (30, 120):  # of what comes up again and again, the agent says that it waits for an operator
+        sim.after(at, sim.hold_again)
     sim.host.taken_until.clear()
     for attempt in sim.host.attempts.values():
         if attempt is not None:

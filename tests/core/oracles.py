@@ -14,7 +14,6 @@ from agent.core.model import (
     Effect,
     Exited,
     Health,
-    Hold,
     Kill,
     Launch,
     Looked,
@@ -27,7 +26,7 @@ from agent.core.model import (
     Terminate,
     Want,
 )
-from tests.core.asked import RUNS, Promises, holds
+from tests.core.asked import RUNS, Promises, TruthBrokenError, holds
 from tests.core.world import NEED_MIB, PORT, Attempt, Host
 
 NOTHING_RUNS = frozenset({Stage.DOWN, Stage.WAITING, Stage.CLEARING, Stage.BACKING_OFF, Stage.FAILED})
@@ -153,8 +152,8 @@ class Truth(Promises):
     def _booted(self, one: Taken, event: Booted) -> None:
         """A running server goes on where it was; what ended while no agent ran is told."""
         name, state, saved, seen = one.name, one.state, event.saved, event.seen
-        if not seen.ordered and seen.invocation != saved.invocation:
-            saved = replace(saved, running=False, served=False)
+        if seen.invocation != saved.invocation and (not seen.ordered or seen.main is not None):
+            saved = replace(saved, running=saved.running and seen.ordered, served=False)
         if event.rebooted:
             saved = replace(saved, running=False, served=False, attempt=0, gave_up=None)
         if state.saved.want is not Want.UP:
@@ -189,9 +188,6 @@ class Truth(Promises):
                 self._signal(one)
             case Kill():
                 holds(bool(one.state.main or one.state.seen.tree), f"law 3: {one.name}: killed on unknown")
-            case Hold(unit):
-                disk = self.host.disk.get(one.name, Saved())
-                holds(unit in disk.holds, f"law 4: {unit} is turned off, and is not in holds on the disk")
             case _:
                 pass
 
@@ -202,18 +198,29 @@ class Truth(Promises):
         self.host.decided[name] = self.host.near(name)
         whole = self.known[name].newest.began >= self.known[name].attempt_at
         holds(whole, f"law 3: {name} is launched, and no look since has shown all that it needs")
-        for unit in sorted(policy.rivals):
-            since = self.host.units.get(unit)
-            holds(since is None or since > looked, f"{name} is launched while rival {unit} runs")
+        self._no_rival(name)
         holds(not self.host.live(name) or self._unseen(name), f"law 5: {name} is launched beside its own tree")
         for other in self.host.near(name):
             holds(not self.host.live(other) or self._unseen(other), f"{name} is launched beside {other}")
-        if not policy.gpus or not one.state.saved.gpu_check:
+        if not policy.gpus or not one.state.saved.gpu_check or any(map(self._unseen, (name, *self.host.near(name)))):
             return
         for gpu in map(int, policy.gpus):
             taken = self.host.free_mib(gpu) < NEED_MIB and self.host.taken_from.get(gpu, 0.0) < looked
             holds(not taken, f"law 3: {name} is launched without room on GPU {gpu}")
             holds(not self.host.draining(gpu), f"{name} is launched while the memory of GPU {gpu} still drains")
+
+    def _no_rival(self, name: str) -> None:
+        """Every unit that is to be off is off, by a look of this run of the agent."""
+        fight = self.host.fight
+        for unit in sorted(self.host.listed):
+            told = fight.told.get(unit, True) and (unit, False) not in fight.open.values()
+            if unit in fight.disk.exempt or not told:
+                continue
+            one, looked = fight.units[unit], fight.looked
+            if looked is None:
+                raise TruthBrokenError(f"{name} is launched, and no look has shown whether {unit} is off")
+            holds(not one.on or (one.on_since or 0) > looked, f"{name} is launched while rival {unit} runs")
+            holds(one.in_force or one.held_at > looked, f"{name} is launched, and nothing keeps {unit} off")
 
     def _signal(self, one: Taken) -> None:
         """Law 6."""

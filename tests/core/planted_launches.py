@@ -11,7 +11,6 @@ from agent.core.model import (
     After,
     Answer,
     Asked,
-    Hold,
     Launch,
     Looked,
     Policy,
@@ -65,30 +64,7 @@ def a_want_that_could_not_be_saved_is_granted(stack: ExitStack) -> None:
 @bug
 def a_failed_save_is_never_tried_again(stack: ExitStack) -> None:
     honest = rules._take
-    everywhere(stack, honest, lambda s, e: replace(honest(s, e), sent=s.sent))
-
-
-# -- law 4: holds ----------------------------------------------------------------------------------
-
-
-@bug
-def a_rival_is_turned_off_before_that_is_written_down(stack: ExitStack) -> None:
-    everywhere(stack, moves.turn_off, lambda s: tuple(Hold(unit) for unit in sorted(s.seen.rivals)))
-
-
-@bug
-def rivals_are_not_looked_at(stack: ExitStack) -> None:
-    honest = rules._take
-    everywhere(stack, honest, lambda s, e: _without_rivals(honest(s, e)))
-
-
-def _without_rivals(state: State) -> State:
-    return replace(state, seen=replace(state.seen, rivals=frozenset()))
-
-
-@bug
-def a_rival_is_never_turned_off(stack: ExitStack) -> None:
-    everywhere(stack, moves.turn_off, lambda s: ())
+    everywhere(stack, honest, lambda s, e, p: replace(honest(s, e, p), sent=s.sent))
 
 
 # -- laws 3 and 5: launches ------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def a_return_comes_unasked(stack: ExitStack) -> None:
 
 @bug
 def the_port_of_who_gives_way_is_taken_for_a_strangers(stack: ExitStack) -> None:
-    everywhere(stack, rules._free_of_theirs, lambda seen: seen)
+    everywhere(stack, rules._free_of_theirs, lambda seen, crowded: seen)
 
 
 # -- restarts of the agent -------------------------------------------------------------------------

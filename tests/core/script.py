@@ -94,7 +94,7 @@ class Script:
     def boot(self, saved: Saved = Saved(), run: str = "r", **seen: Any) -> tuple[Effect, ...]:  # noqa: B008  # frozen
         """The agent starts."""
         self.disk = saved
-        look = Seen(**{"began": self.now - 0.01, "tree": (), **seen})
+        look = Seen(**{"began": self.now - 0.01, "tree": (), "rivals": (), **seen})
         return self.give(Booted(at=self.now, saved=saved, run=run, seen=look))
 
     def look(self, wait_s: float = 1.0, *, began: float | None = None, **seen: Any) -> tuple[Effect, ...]:
@@ -102,7 +102,8 @@ class Script:
         self.now += wait_s
         began = self.now if began is None else began
         self.now += 0.01
-        return self.give(Looked(at=self.now, seen=Seen(**{"began": began, "tree": (), "needs": (), **seen})))
+        whole = {"began": began, "tree": (), "needs": (), "rivals": (), **seen}
+        return self.give(Looked(at=self.now, seen=Seen(**whole)))
 
     def running(self, wait_s: float = 1.0, **seen: Any) -> tuple[Effect, ...]:
         """A look that shows the server."""

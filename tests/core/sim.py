@@ -9,7 +9,7 @@ import itertools
 from collections import deque
 from collections.abc import Mapping
 
-from agent.core.host import Taken, advance, present
+from agent.core.host import Taken, advance, present, tell_of_rivals
 from agent.core.machine import check
 from agent.core.model import (
     Answer,
@@ -36,6 +36,7 @@ from agent.core.model import (
 )
 from tests.core.admins import Admins
 from tests.core.asked import TruthBrokenError
+from tests.core.keeping import Keeping
 from tests.core.world import Definition, Host, Weather
 
 CLOSE_S = 200.0
@@ -46,7 +47,7 @@ QUEUE_MOST = 60
 Arrow = tuple[Stage, type[Event], Stage]
 
 
-class Sim(Admins):
+class Sim(Keeping, Admins):
     """One host and its agent."""
 
     def __init__(self, host: Host, weather: Weather) -> None:
@@ -74,6 +75,7 @@ class Sim(Admins):
             if attempt is not None:
                 attempt.asked = False
         self._say("-- the agent starts --")
+        self.boot_holds()
         began = self.host.now
         self.later(self.pick_s(0.01, 0.1, 3.0), lambda: self._boot(began))
 
@@ -139,6 +141,7 @@ class Sim(Admins):
         self.up = self.booted = False
         self.run_no += 1
         self.truth.crashed()
+        self.fight.crashed()
         self.after(self.rng.choice((0.5, 5.0, 30.0)), self.boot)
 
     def close(self) -> None:
@@ -163,6 +166,7 @@ class Sim(Admins):
         self._say("-- another configuration --")
         old, self.host.config = self.host.config, dict(config)
         self.truth.redefined(old)
+        self.list_units() if self.booted else None
         for name, definition in config.items():
             if not self.booted:
                 return
@@ -192,7 +196,15 @@ class Sim(Admins):
         """One turn of the loop."""
         if not self.up:
             return
-        self.states, taken = advance(self.states, name, event, self.host.policies)
+        self._turn(*advance(self.states, name, event, self.host.policies, self.rivals))
+
+    def tell_servers(self) -> None:
+        """As loop.Loop does it."""
+        if self.up:
+            self._turn(*tell_of_rivals(self.states, self.host.now, self.host.policies, self.rivals))
+
+    def _turn(self, states: Mapping[str, State], taken: list[Taken]) -> None:
+        self.states = states
         for one in taken:
             self._tell(one)
             check(one.before, one.event, Transition(one.state, one.effects), self.host.policies[one.name])
@@ -204,7 +216,8 @@ class Sim(Admins):
         for one in taken:
             for effect in one.effects:
                 self._act(one.name, effect)
-        if self.rng.random() < self.weather.crash / 20:
+        self.want_holds()
+        if taken and self.rng.random() < self.weather.crash / 20:
             self.crash()
         idle = not self.working and not any(self.queues.values())
         if self.up and self.closing and idle and all(s.stage is Stage.DOWN for s in self.states.values()):

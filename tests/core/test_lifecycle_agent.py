@@ -9,7 +9,6 @@ from agent.core.model import (
     Ask,
     Exit,
     Health,
-    Hold,
     Launch,
     Look,
     Policy,
@@ -20,7 +19,7 @@ from agent.core.model import (
     Terminate,
     Want,
 )
-from tests.core.script import MAIN, UP, WORKER, Script, cause
+from tests.core.script import MAIN, UP, WORKER, Script, cause, need
 
 # -- the disk --------------------------------------------------------------------------------------
 
@@ -176,6 +175,14 @@ def test_an_unwanted_server_at_boot_is_ended() -> None:
     assert (life.stage, life.did(Terminate)) == (Stage.STOPPING, True)
 
 
+def test_a_server_whose_want_was_lost_with_the_state_is_adopted_and_wanted() -> None:
+    """A file that is broken, gone, or of a newer agent is no reason to end a server that was launched for somebody."""
+    life = Script()
+    life.boot(tree=(MAIN,), main=MAIN, invocation="old-1")
+    assert (life.stage, life.did(Terminate), life.state.wanted) == (Stage.STARTING, False, True)
+    assert life.invocation == "old-1"
+
+
 def test_autostart_makes_wanted_only_what_nobody_has_spoken_of() -> None:
     new, spoken = Script(Policy(autostart=True)), Script(Policy(autostart=True))
     new.boot()
@@ -224,36 +231,41 @@ def test_a_restart_keeps_the_waiver_of_the_gpu_check_and_a_stop_forgets_it() -> 
 # -- rivals ----------------------------------------------------------------------------------------
 
 
-def test_a_rival_is_turned_off_only_after_it_is_on_the_disk_as_a_hold() -> None:
-    life = Script(Policy(rivals=frozenset({"comfyui"})))
+VLLM = "unit vllm.service (is active, pid 12; being turned off)"
+
+
+def test_a_rival_that_is_not_off_is_waited_for_by_name() -> None:
+    life = Script()
     life.boot()
     life.asked(Ask.START)
-    effects = life.look(rivals=frozenset({"comfyui"}))
-    assert (life.stage, [type(effect) for effect in effects]) == (Stage.CLEARING, [Save])
-    life.store()
-    assert life.effects == (Hold("comfyui"),)
-    life.look(rivals=frozenset({"comfyui"}))
-    assert life.state.why == "waiting for unit comfyui to be gone"
+    life.look(rivals=(VLLM,))
+    assert (life.stage, life.state.why) == (Stage.CLEARING, f"waiting for {VLLM} to be gone")
     life.ring()
-    assert life.effects == (Hold("comfyui"), Look())
+    assert life.effects == (Look(),)
     life.relaunch()
 
 
-def test_a_rival_is_not_turned_off_while_nothing_can_be_saved() -> None:
-    life = Script(Policy(rivals=frozenset({"comfyui"})))
+def test_nothing_is_launched_while_nobody_knows_whether_the_rivals_are_off() -> None:
+    life = Script()
+    life.boot(UP, rivals=None)
+    life.look(rivals=None)
+    assert life.stage is Stage.CLEARING
+    assert life.state.why == "waiting for a look at the units that are to be kept off"
+    life.relaunch()
+
+
+def test_a_port_that_a_rival_may_hold_is_no_failure() -> None:
+    life = Script()
     life.boot(UP)
-    life.look(rivals=frozenset({"comfyui"}))
-    life.store(why="disk full")
-    for _ in range(5):
-        assert not life.did(Hold)
-        life.look(rivals=frozenset({"comfyui"}))
-        if life.did(Save):
-            life.store(why="disk full")
-        life.ring()
-    assert (life.stage, life.did(Hold)) == (Stage.CLEARING, False)
+    life.look(rivals=(VLLM,), needs=(need("port", heals=False),))
+    assert life.stage is Stage.CLEARING
+    life.look(began=life.now + 0.5, needs=(need("port", heals=False),))
+    assert life.stage is Stage.CLEARING, "it began when the rival may have held the port"
+    life.look(needs=(need("port", heals=False),))
+    assert life.stage is Stage.FAILED
 
 
-def test_a_rival_that_is_held_already_and_came_back_is_turned_off_at_once() -> None:
-    life = Script(Policy(rivals=frozenset({"comfyui"})))
-    life.boot(replace(UP, holds=frozenset({"comfyui"})))
-    assert Hold("comfyui") in life.look(rivals=frozenset({"comfyui"}))
+def test_a_rival_that_comes_up_beside_a_running_server_does_not_end_it() -> None:
+    life = Script().start().serve()
+    life.running(rivals=(VLLM,))
+    assert life.stage is Stage.READY

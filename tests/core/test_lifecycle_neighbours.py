@@ -41,7 +41,7 @@ class Pair:
 
     def give(self, name: str, event: Asked | Booted | Looked | Stored | Launched) -> list[object]:
         """One event; every effect that it led to."""
-        states, taken = advance(self.states, name, event, self.policies)
+        states, taken = advance(self.states, name, event, self.policies, ())
         self.states = dict(states)
         return [effect for one in taken for effect in one.effects]
 

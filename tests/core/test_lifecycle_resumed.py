@@ -49,6 +49,14 @@ def test_a_server_that_served_and_does_not_answer_is_unhealthy_not_starting() ->
     assert life.stage is Stage.READY
 
 
+def test_what_is_saved_of_an_earlier_attempt_says_nothing_of_the_one_that_runs() -> None:
+    life = booted(SERVED, replace(THERE, invocation="old-2"), health=Health.REFUSED)  # its launch could not be saved
+    assert (life.stage, life.invocation, life.state.saved.served) == (Stage.STARTING, "old-2", False)
+    life.running()
+    life.after(1000)
+    assert not life.did(Terminate)
+
+
 def test_a_server_that_was_loading_goes_on_loading_with_the_times_that_are_known() -> None:
     steps = ((Step.LAUNCHED, 40.0), (Step.LOADING_WEIGHTS, 42.0))
     life = booted(RAN, THERE, health=Health.REFUSED, launched=40.0, steps=steps)

@@ -19,9 +19,9 @@ from agent.core.model import (
     Booted,
     Effect,
     Event,
-    Hold,
     Kill,
     Launch,
+    Look,
     Looked,
     Policy,
     Save,
@@ -111,7 +111,7 @@ def test_an_undeclared_move_is_found() -> None:
 
 
 def test_a_save_that_is_not_first_is_found() -> None:
-    assert broken(State(), Hold("x"), Save(Saved())).startswith("2:")
+    assert broken(State(), Look(), Save(Saved())).startswith("2:")
 
 
 def test_an_answer_before_the_save_is_found() -> None:
@@ -125,8 +125,9 @@ def test_an_answer_before_the_save_is_found() -> None:
         (Seen(tree=(MAIN,), needs=()), "3, 5"),
         (Seen(tree=(), needs=None), "3:"),
         (Seen(tree=(), needs=(need("port", heals=True),)), "3:"),
-        (Seen(tree=(), needs=(), neighbours=frozenset({"b"})), "nothing is launched beside a server"),
-        (Seen(tree=(), needs=(), rivals=frozenset({"comfyui"})), "nothing is launched beside a rival"),
+        (Seen(tree=(), needs=(), rivals=(), neighbours=frozenset({"b"})), "nothing is launched beside a server"),
+        (Seen(tree=(), needs=(), rivals=("unit comfyui.service",)), "3: nothing is launched beside a rival"),
+        (Seen(tree=(), needs=(), rivals=None), "3: nothing is launched beside a rival"),
     ],
 )
 def test_a_launch_on_what_is_there_or_unknown_is_found(seen: Seen, law: str) -> None:
@@ -136,11 +137,6 @@ def test_a_launch_on_what_is_there_or_unknown_is_found(seen: Seen, law: str) -> 
 def test_a_launch_of_what_is_not_wanted_is_found() -> None:
     assert "not wanted" in broken(replace(LAUNCHING, saved=Saved()), Launch("r-1"))
     assert "not wanted" in broken(replace(LAUNCHING, closing=True), Launch("r-1"))
-
-
-def test_a_hold_that_is_not_on_the_disk_is_found() -> None:
-    clearing = State(stage=Stage.CLEARING, deadline=9.0, saved=replace(UP, holds=frozenset({"comfyui"})))
-    assert broken(clearing, Hold("comfyui")).startswith("4:")
 
 
 def test_a_signal_to_a_server_that_is_not_stopping_or_without_a_reason_is_found() -> None:

@@ -11,6 +11,7 @@ from agent.core.machine import TABLE
 from agent.core.model import Ask, Stage, Want
 from tests.core.asked import TruthBrokenError, holds
 from tests.core.mishaps import STORMY_S, clear, layout, plan, weather
+from tests.core.rivals import NAMES
 from tests.core.sim import Arrow, Sim
 from tests.core.world import CAUSES, Host
 
@@ -38,8 +39,10 @@ def build(seed: int) -> Sim:
     """A host before its first boot."""
     r = random.Random(seed)
     host = Host(rng=r, config=layout(r), kind=r.choice((0.1, 0.5, 0.9)))
+    host.fight.luck = random.Random(seed)
+    host.fight.names = NAMES if seed % 2 else ()
     if r.random() < 0.5:
-        host.units["comfyui"] = 0.0
+        host.fight.start("comfyui", 0.0)
     if r.random() < 0.2:
         host.curse = r.choice(CAUSES)
     host.outlive = seed % 10 in UNITS
@@ -76,8 +79,21 @@ def _live(sim: Sim) -> None:
     sim.run(60)
 
 
+def _kept_off(sim: Sim) -> None:
+    """Every unit is as operators and the configuration want it."""
+    fight = sim.fight
+    holds(fight.disk == sim.holding.want, f"the disk has {fight.disk}, and not {sim.holding.want}")
+    for name, unit in fight.units.items():
+        if name in fight.disk.exempt:
+            holds(fight.told.get(name) is not True and not unit.held, f"{name} was released, and is {unit}")
+        elif name in sim.holding.listed and fight.disk.begun:
+            off = unit.in_force and not unit.on and fight.told.get(name) is not False
+            holds(off, f"{name} is not off: {unit} {sim.holding.care.get(name)}")
+
+
 def _settled(sim: Sim) -> None:
     """Every wait has come to its end, of itself, and what operators were told holds."""
+    _kept_off(sim)
     wanted = {name for name in sim.states if sim.truth.saved(name).want is Want.UP}
     for a, b in combinations(sorted(wanted), 2):
         both = b not in sim.host.near(a) or {a, b} in sim.truth.both
@@ -129,6 +145,7 @@ def _switches(sim: Sim) -> None:
     _is(sim, other, Stage.READY if back else Stage.DOWN)
     if sim.rng.random() < 0.5:
         _restarted(sim)
+        _rebooted(sim)
     sim.host.doomed = ""
 
 
@@ -180,6 +197,15 @@ def _restarted(sim: Sim) -> None:
         _is(sim, name, stage)
     launches = sum(state.launches for state in sim.states.values())
     holds(launches == 0, "a server is launched because the agent was restarted")
+
+
+def _rebooted(sim: Sim) -> None:
+    """Another boot makes earlier failures history: what is wanted is tried again."""
+    failed = [name for name, state in sim.states.items() if state.stage is Stage.FAILED and not state.blocked]
+    sim.reboot()
+    sim.run(100)
+    for name in failed:
+        holds(sim.states[name].launches > 0, f"the host has booted anew, and {name} is not tried again")
 
 
 def _is(sim: Sim, name: str, stage: Stage) -> None:

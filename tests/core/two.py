@@ -70,7 +70,7 @@ class Two:
 
     def give(self, name: str, event: Event) -> None:
         """One event, and all that follows from its effects without a look."""
-        self.states, taken = advance(self.states, name, event, self.policies)
+        self.states, taken = advance(self.states, name, event, self.policies, ())
         for one in taken:
             check(one.before, one.event, Transition(one.state, one.effects), self.policies[one.name])
         for one in taken:

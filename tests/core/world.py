@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from agent.core.model import Cause, Exit, Gpu, Health, Holder, Life, Need, Policy, Process, Retry, Saved, Seen
+from tests.core.rivals import Rivalry
 
 TOTAL_MIB = 80_000
 NEED_MIB = 60_000
@@ -37,6 +38,7 @@ class Definition:
     policy: Policy
     port: int
     digest: int = 0
+    lists: bool = field(default=False, compare=False)  # its operator lists the units that fight over the GPUs
 
     def beside(self, others: frozenset[str]) -> Definition:
         """The same, and these share something with it."""
@@ -120,7 +122,7 @@ class Host:
     freed: dict[int, tuple[float, float]] = field(default_factory=dict)  # GPU -> (MiB held, since when they drain)
     taken_until: dict[int, float] = field(default_factory=dict)  # by strangers
     taken_from: dict[int, float] = field(default_factory=dict)
-    units: dict[str, float | None] = field(default_factory=dict)  # rival -> on since
+    fight: Rivalry = field(default_factory=lambda: Rivalry(random.Random(0)))
     unmet: dict[str, tuple[Need, ...]] = field(default_factory=dict)
     kind: float = 0.0  # how often a launch goes well: 0..1
     curse: Cause | None = None  # each attempt answers soon, and dies of this soon after
@@ -145,6 +147,12 @@ class Host:
                 attempt.leader, attempt.children = None, []
         self.freed.clear()
         self.evidence.clear()
+        self.fight.reboot(self.now)
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The units that the configuration names."""
+        return frozenset(self.fight.names if any(each.lists for each in self.config.values()) else ())
 
     def near(self, name: str) -> list[str]:
         """The servers that share something with this one, by what the agent has taken."""
@@ -245,7 +253,7 @@ class Host:
 
     def seen(self, name: str, began: float, blind: float, *, checked: bool) -> Seen:
         """One look. `checked`: needs are looked at too."""
-        r, policy, attempt = self.rng, self.policies[name], self.attempts.get(name)
+        r, attempt = self.rng, self.attempts.get(name)
         procs = self.live(name)
         tree = tuple(proc.id for proc in procs)
         can_see = r.random() >= blind
@@ -257,7 +265,6 @@ class Host:
             ordered=not (can_see and attempt and procs) or attempt.ordered,
             unkillable=tuple(proc.id.pid for proc in procs if proc.stuck) if can_see else (),
             needs=self._needs(name) if checked and r.random() >= blind else None,
-            rivals=frozenset(unit for unit in sorted(policy.rivals) if self.units.get(unit) is not None),
             gpus=self._gpus() if r.random() >= blind else None,
             life=self._life(attempt) if can_see and r.random() >= blind / 2 else None,
         )

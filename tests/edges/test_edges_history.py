@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from agent.core.chronicle import Outcome, Start
 from agent.core.model import Exit, Step
+from agent.core.outage import Outage
 from agent.edges import history
 from agent.edges.history import VERSION, HistoryFile
 from agent.errors import EdgeError
@@ -49,6 +51,8 @@ WHOLE = replace(
     cause_quoted=True,
     exit=Exit(signal=9, oom=True),
     watched=False,
+    outage=Outage(since=1_699_999_999.5, tries=3, lasted_s=4.25),
+    missed=1_700_000_100.75,
 )
 
 
@@ -140,6 +144,50 @@ async def test_a_shell_of_sqlite_may_read_while_the_agent_writes(past: HistoryFi
         assert row == ("loading-weights", "crashed")
         await past.put(replace(START, invocation="r-2"))
     reader.close()
+
+
+FIRST_TABLE = """
+CREATE TABLE starts (seq INTEGER PRIMARY KEY AUTOINCREMENT, server TEXT NOT NULL, invocation TEXT NOT NULL,
+    attempt INTEGER NOT NULL, digest TEXT NOT NULL, boot_id TEXT, launched REAL NOT NULL, began REAL NOT NULL,
+    steps TEXT NOT NULL, marks TEXT NOT NULL, ready_s REAL, ended_s REAL, outcome TEXT, cause_slug TEXT,
+    cause_text TEXT, cause_quoted INTEGER NOT NULL, exit TEXT, watched INTEGER NOT NULL, UNIQUE (server, invocation));
+"""
+FIRST_ROW = """
+INSERT INTO starts VALUES (1, 'one', 'r-0', 1, 'd', 'b', 1700000000.25, 12.5, '[["launched", 0.0]]', '[]', 9.5, NULL,
+    NULL, NULL, NULL, 0, '[0, null, false, true, false]', 1)
+"""
+
+
+async def test_a_history_of_the_first_version_is_read_and_written_and_stays_one(path: Path) -> None:
+    path.parent.mkdir()
+    run_sql(path, FIRST_TABLE, FIRST_ROW, f"PRAGMA user_version = {VERSION}")
+    past = HistoryFile(path)
+    try:
+        (old,) = await past.starts("one", 10)
+        assert (old.invocation, old.ready_s, old.outage, old.missed) == ("r-0", 9.5, None, None)
+        await past.put(WHOLE)
+        assert [each.invocation for each in await again(path)] == ["r-1", "r-0"]
+        assert past.faults == []
+    finally:
+        await past.close()
+    assert (await again(path))[0].outage == WHOLE.outage
+
+
+async def test_it_is_known_when_an_agent_was_last_here(past: HistoryFile, path: Path) -> None:
+    assert await past.last_seen() is None
+    await past.still_here()
+    at = await past.last_seen()
+    assert at == pytest.approx(time.time(), abs=600)
+    os.utime(path.with_name("agent-seen"), (1.0, 1_600_000_000.0))
+    assert await HistoryFile(path).last_seen() == 1_600_000_000.0
+
+
+async def test_the_trace_of_an_agent_is_no_link_to_elsewhere(past: HistoryFile, path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    path.with_name("agent-seen").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(EdgeError):
+        await past.still_here()
+    assert not (tmp_path / "elsewhere").exists()
 
 
 # -- damaged ---------------------------------------------------------------------------------------

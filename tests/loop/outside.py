@@ -11,11 +11,13 @@ from pathlib import Path
 
 from agent.board import Board
 from agent.core.chronicle import Start
-from agent.core.model import Ask, Exit, Health, Life, Need, Policy, Process, Saved
+from agent.core.holds import Holds
+from agent.core.model import Ask, Exit, Health, Life, Need, Policy, Process, Saved, Space
 from agent.errors import EdgeError
 from agent.families import FAMILIES
+from agent.keeping_off import Fight
 from agent.loop import Loop
-from agent.ports import Tree
+from agent.ports import Rivals, Tree
 from agent.records import Records
 from agent.roster import Defined
 from agent.watch import Outside
@@ -40,6 +42,7 @@ class World:
         self.kept: list[frozenset[str]] = []  # what was spared, each time that the logs were looked after
         self.refuse_keep: EdgeError | None = None
         self.blind = False  # looks fail
+        self.free_mib: float | None = 51_200.0  # on the disk that it writes; None: that does not answer
         self.deaf = False  # SIGTERM does nothing
         self.lossy = False  # exits are not told
         self.leaves: list[Process] = []  # processes that outlive the first one
@@ -141,6 +144,16 @@ class Port:
         """Nothing to let go of."""
 
 
+class Folders:
+    """ports.Storage on a world: one disk of 100 GiB."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def look(self, at: float) -> tuple[Space, ...]:
+        return (Space(path="/srv", at=at, total_mib=102_400.0, free_mib=self._world.free_mib),)
+
+
 class Lines:
     """ports.Log on what the world has written."""
 
@@ -179,6 +192,7 @@ class Disk:
         self.broken: str | None = None
         self.faults: list[str] = []
         self.rebooted: bool | None = None
+        self.holds = Holds()
         self.saves = 0
 
     def load(self) -> dict[str, Saved]:
@@ -191,6 +205,12 @@ class Disk:
         self.saved[name] = saved
         self.saves += 1
 
+    async def save_holds(self, holds: Holds) -> None:
+        await asyncio.sleep(0.005)
+        if self.broken:
+            raise EdgeError("store", "save", self.broken)
+        self.holds = holds
+
 
 class Past:
     """ports.History in memory."""
@@ -200,6 +220,7 @@ class Past:
         self.broken: str | None = None
         self.faults: list[str] = []
         self.puts = 0
+        self.seen: float | None = None  # when an agent was here last
         self.closed = False
 
     async def starts(self, server: str, limit: int) -> list[Start]:
@@ -214,6 +235,12 @@ class Past:
             raise EdgeError("history", "write", self.broken)
         self.rows[start.server, start.invocation] = start
         self.puts += 1
+
+    async def last_seen(self) -> float | None:
+        return self.seen
+
+    async def still_here(self) -> None:
+        """The tests say when that was."""
 
     async def close(self) -> None:
         self.closed = True
@@ -234,6 +261,8 @@ class Bench:
         self.run = 0
         self.ends_servers = True
         self.shutting_down = False
+        self.rivals: Rivals | None = None
+        self.listed = frozenset[str]()
 
     @property
     def world(self) -> World:
@@ -255,6 +284,7 @@ class Bench:
             about=({}, {}),
             ends_servers=self.ends_servers,
             shutting_down=lambda: self.shutting_down,
+            fight=Fight(self.listed, self.rivals),
         )
         task = asyncio.get_running_loop().create_task(self.loop.run(closing))
         try:
@@ -283,6 +313,7 @@ class Bench:
             probe=Port(world),
             family=FAMILIES["plain"],
             keeper=world,
+            storage=Folders(world),
             open_log=lambda path: Lines(world),
             log_path=lambda invocation: Path(invocation),
             redact=lambda text: text,

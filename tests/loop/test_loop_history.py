@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -186,6 +187,24 @@ async def test_what_ended_while_no_agent_ran_is_told_as_lost() -> None:
         slugs = [each["cause"]["slug"] for each in starts(bench)]
     assert slugs == ["agent_away", "host_rebooted"]
     assert {start.outcome for start in bench.past.rows.values()} == {Outcome.LOST}
+
+
+async def test_how_long_a_power_cut_kept_a_server_away_is_told_and_remembered() -> None:
+    bench = Bench({"one": Saved(want=Want.UP, invocation="old-1", attempt=1, running=True, served=True)})
+    bench.past.rows["one", "old-1"] = Start(
+        server="one", invocation="old-1", attempt=1, digest="d1", boot_id="boot0", launched=5.0, began=1.0, ready_s=9.0
+    )
+    bench.past.seen = time.time() - 432
+    bench.world.health = Health.OK
+    async with bench.running():
+        await bench.until("ready")
+        now, old = starts(bench)
+        assert (old["outcome"], old["cause"]["slug"], old["outage"]) == ("lost", "host_rebooted", None)
+        assert now["outage"]["attempts"] == 1
+        assert now["outage"]["lasted_s"] == pytest.approx(432, abs=60)
+        assert starts(bench, public=True)[0]["outage"] == now["outage"]
+        await asyncio.sleep(1)
+        assert remembered(bench).outage is not None
 
 
 async def test_a_history_that_cannot_be_written_is_said_and_everything_else_goes_on(bench: Bench) -> None:

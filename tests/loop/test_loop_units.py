@@ -112,6 +112,33 @@ async def test_a_stop_by_an_administrator_while_no_agent_ran_is_told_by_its_reco
     assert bench.past.rows["one", "run1-1"].outcome is Outcome.STOPPED
 
 
+@pytest.mark.parametrize(
+    ("how", "outcome", "slug"),
+    [
+        (Exit(signal=15, stopped=True), Outcome.STOPPED, None),
+        (Exit(signal=11), Outcome.CRASHED, "worker_signal"),
+    ],
+)
+async def test_how_a_server_ended_is_told_also_when_an_administrator_has_started_it_again_before_the_agent_came(
+    how: Exit, outcome: Outcome, slug: str | None
+) -> None:
+    bench = Bench({"one": Saved()})
+    bench.ends_servers = False
+    async with bench.running():
+        await bench.ask(Ask.START)
+        bench.world.health = Health.OK
+        await bench.until("ready")
+    bench.world.evidence["run1-1"] = how
+    bench.world.end(how)
+    bench.world.start_outside("0123abcd-0")
+    async with bench.running():
+        await bench.until("starting")
+        assert (bench.world.launched, bench.world.signals) == (["run1-1"], [])
+    first = bench.past.rows["one", "run1-1"]
+    assert (first.outcome, first.exit, first.cause_slug) == (outcome, how, slug)
+    assert bench.past.rows["one", "0123abcd-0"].outcome is None
+
+
 async def test_a_start_that_runs_when_the_host_goes_down_is_remembered_as_that() -> None:
     bench = Bench({"one": Saved()})
     bench.ends_servers = False

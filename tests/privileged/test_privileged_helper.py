@@ -46,12 +46,12 @@ def _order(helper: HelperProcess) -> str:
         ({"verb": "check", "name": "demo", "digest": ""}, "digest_differs"),
         ({"verb": "start", "name": "demo", "digest": "0" * 16}, "bad_request"),
         ({"verb": "start", "name": "demo", "digest": 1, "invocation": "0123abcd-1"}, "bad_request"),
-        ({"verb": "kill", "name": "other"}, "no_such_server"),
-        ({"verb": "kill", "name": "base"}, "no_such_server"),
-        ({"verb": "kill", "name": "../x"}, "no_such_server"),
-        ({"verb": "kill", "name": "--help"}, "no_such_server"),
-        ({"verb": "kill", "name": "demo", "signal": 9}, "bad_request"),
-        ({"verb": "terminate", "name": "demo", "whole": 1}, "bad_request"),
+        ({"verb": "kill", "name": "other", "launch": ""}, "no_such_server"),
+        ({"verb": "kill", "name": "base", "launch": ""}, "no_such_server"),
+        ({"verb": "kill", "name": "../x", "launch": ""}, "no_such_server"),
+        ({"verb": "kill", "name": "--help", "launch": ""}, "no_such_server"),
+        ({"verb": "kill", "name": "demo", "launch": "", "signal": 9}, "bad_request"),
+        ({"verb": "terminate", "name": "demo", "whole": 1, "launch": ""}, "bad_request"),
         ({"verb": "exec", "name": "demo"}, "bad_request"),
         ({"verb": ["start"]}, "bad_request"),
         ({}, "bad_request"),
@@ -74,7 +74,7 @@ def test_an_invocation_that_could_be_a_path_is_refused(helper: HelperProcess, in
 def test_the_configuration_is_read_anew_for_each_request(helper: HelperProcess) -> None:
     assert helper.start()["ok"]
     (helper.folder / "gpuagent.toml").chmod(0o666)
-    reply = helper.ask(verb="kill", name="demo")
+    reply = helper.ask(verb="kill", name="demo", launch="")
     assert reply["slug"] == "policy_unreadable"
     assert "chmod go-w" in reply["why"]
 
@@ -112,9 +112,9 @@ def test_terminate_reaches_only_what_is_in_the_servers_group(helper: HelperProce
         helper.occupy(ours.pid)
         record = helper.folder / "records" / "demo.launch.json"
         record.write_text(json.dumps({"pid": theirs.pid}))
-        assert helper.ask(verb="terminate", name="demo", whole=False) == {"ok": True}
+        assert helper.ask(verb="terminate", name="demo", whole=False, launch="") == {"ok": True}
         record.write_text(json.dumps({"pid": ours.pid}))
-        assert helper.ask(verb="terminate", name="demo", whole=whole) == {"ok": True}
+        assert helper.ask(verb="terminate", name="demo", whole=whole, launch="") == {"ok": True}
         assert ours.wait(DEADLINE_S) == -signal.SIGTERM
         assert theirs.poll() is None
     finally:
@@ -123,10 +123,27 @@ def test_terminate_reaches_only_what_is_in_the_servers_group(helper: HelperProce
             each.wait(DEADLINE_S)
 
 
+@pytest.mark.parametrize("request_", [{"verb": "terminate", "whole": w} for w in (True, False)] + [{"verb": "kill"}])
+def test_what_was_started_after_the_request_is_left_alone(helper: HelperProcess, request_: dict[str, Any]) -> None:
+    theirs = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        helper.occupy(theirs.pid)
+        record = helper.folder / "records" / "demo.launch.json"
+        record.write_text(json.dumps({"pid": theirs.pid, "unit_invocation": "second"}))
+        reply = helper.ask(name="demo", launch="first", **request_)
+        assert (reply["ok"], reply["slug"]) == (False, "another_start")
+        assert theirs.poll() is None
+        assert helper.ask(name="demo", launch="second", **request_)["ok"]
+        assert theirs.wait(DEADLINE_S) < 0
+    finally:
+        theirs.kill()
+        theirs.wait(DEADLINE_S)
+
+
 def test_kill_uses_the_kernels_own_way(helper: HelperProcess) -> None:
     helper.occupy()
     (helper.group / "cgroup.kill").touch()
-    assert helper.ask(verb="kill", name="demo") == {"ok": True}
+    assert helper.ask(verb="kill", name="demo", launch="") == {"ok": True}
     assert (helper.group / "cgroup.kill").read_text() == "1"
 
 
@@ -178,9 +195,9 @@ def test_no_packet_ends_it(helper: HelperProcess) -> None:
         b"x" * 9000,
     ]
     packets += [
-        b'{"verb":"kill","name":"\\ud800"}',
+        b'{"verb":"kill","launch":"","name":"\\ud800"}',
         b'{"verb":"\\udcff"}',
-        b'{"verb":"terminate","name":null,"whole":true}',
+        b'{"verb":"terminate","name":null,"whole":true,"launch":""}',
     ]
     packets += [chance.randbytes(chance.randint(1, 4096)) for _ in range(200)]
     good = b'{"verb": "start", "name": "demo", "digest": "0", "invocation": "0123abcd-1"}'
@@ -223,8 +240,25 @@ def test_what_is_still_ending_is_not_started_beside(helper: HelperProcess) -> No
     helper.occupy(4242)
     (helper.folder / "state").write_text("deactivating\n")
     reply = helper.start()
-    assert (reply["ok"], reply["slug"]) == (False, "left_overs")
-    assert "still ending" in reply["why"]
+    assert (reply["ok"], reply["slug"], reply["pids"]) == (False, "still_ending", [4242])
+    assert helper.calls()[-1].startswith("--no-ask-password show"), "nothing was started"
+
+
+ENDED_MEANWHILE = """#!/bin/sh
+echo "$*" >> {folder}/calls
+[ "$2" = show ] || exit 0
+: > {folder}/groups/gpuagent-server@demo.service/cgroup.procs
+echo {state}
+"""
+
+
+@pytest.mark.parametrize("state", ["deactivating", "inactive", "failed"])
+def test_a_start_waits_for_the_last_processes_of_the_end_before_it(helper: HelperProcess, state: str) -> None:
+    """Those that write down how the last one ended: they may go before, or after, systemd has been asked."""
+    helper.occupy(4242)
+    (helper.folder / "systemctl").write_text(ENDED_MEANWHILE.format(folder=helper.folder, state=state))
+    assert helper.start()["ok"]
+    assert helper.calls()[-1] == "--no-ask-password start gpuagent-server@demo.service"
 
 
 def test_an_order_goes_with_a_start_that_failed_and_stays_with_one_that_may_yet_come(helper: HelperProcess) -> None:
@@ -244,7 +278,7 @@ def test_an_order_goes_with_a_start_that_failed_and_stays_with_one_that_may_yet_
 def test_without_the_kernels_own_way_each_process_is_killed(helper: HelperProcess) -> None:
     with subprocess.Popen(["sleep", "600"]) as victim:
         helper.occupy(victim.pid)
-        assert helper.ask(verb="kill", name="demo")["ok"]
+        assert helper.ask(verb="kill", name="demo", launch="")["ok"]
         assert victim.wait(20) == -signal.SIGKILL
 
 

@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from agent.privileged import launch
 verb, folder = sys.argv[1], Path(sys.argv[2])
-places = launch.Places(folder / "gpuagent.toml", folder / "records", folder / "logs", sys.argv[3])
+places = launch.Places(folder / "gpuagent.toml", folder / "records", folder / "logs", sys.argv[3], ())
 launch.VERBS[verb]("demo", places)
 """
 UNIT_INVOCATION = "ab12cd34" * 4

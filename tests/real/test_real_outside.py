@@ -249,7 +249,7 @@ def test_what_an_ordinary_user_may_not_do_is_named(make: Make, tmp_path_factory:
     if not Path(system[0]).exists():
         pytest.skip("no Python of the system")
     with open_folder() as folder:
-        model, secrets, closed = folder / "model.gguf", folder / "secrets.env", folder / "closed"
+        model, secrets, closed = folder / "model.bin", folder / "secrets.env", folder / "closed"
         for path in (model, secrets):
             path.write_text("KEY=value\n")
             path.chmod(0o600)

@@ -60,6 +60,12 @@ class Machine:
 
     def boot(self) -> Machine:
         """Until systemd says that it is up."""
+        self.power_on()
+        until(self._is_up, f"boot of {self.folder.name}:\n{self.console.read_text(errors='replace')[-4000:]}", BOOT_S)
+        return self
+
+    def power_on(self) -> None:
+        """Until systemd runs."""
         assert self._process is None, "it runs"
         flags = [
             "--boot",
@@ -89,17 +95,16 @@ class Machine:
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         until(self._find_leader, f"pid 1 of {self.folder.name}", BOOT_S)
-        until(self._is_up, f"boot of {self.folder.name}:\n{self.console.read_text(errors='replace')[-4000:]}", BOOT_S)
-        return self
 
     def _find_leader(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.console.read_text(errors="replace")[-4000:]
         (nspawn, *_) = [*_children(self._process.pid), 0]
         for child in _children(nspawn):
-            # Before systemd runs there, the child is nspawn's own.
-            if Path(f"/proc/{child}/comm").read_text() == "systemd\n":
-                self._leader = child
+            # Before systemd runs there, the child is nspawn's own; it has several, one after the other.
+            with suppress(OSError):
+                if Path(f"/proc/{child}/comm").read_text() == "systemd\n":
+                    self._leader = child
         return self._leader != 0
 
     def _is_up(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,9 @@ def agent_of(machine: Machine) -> Process:
 
 
 def kill_agent(machine: Machine) -> None:
-    """SIGKILL, at once."""
-    os.kill(agent_of(machine).host_pid, signal.SIGKILL)
+    """SIGKILL, at once. One that has just been hit, and is found in the midst of its end, is not hit again."""
+    with suppress(ProcessLookupError):
+        os.kill(agent_of(machine).host_pid, signal.SIGKILL)
 
 
 def until_other_agent(machine: Machine, pid: int) -> None:

@@ -51,7 +51,7 @@ def machine(boot: Boot) -> Machine:
     tables = [
         fake("steady", 8101),
         fake("quick", 8102),
-        fake("slow", 8103, "--load-s", "2"),
+        fake("slow", 8103, "--load-s", "3"),
         fake("deaf", 8104, "--ignore-term", stop_s=2),
         fake("ill", 8105, unhealthy_s=600),
         fake("dying", 8106, "--die-after", "0.3", "--exit-code", "3", restart={"attempts": 3, "pauses_s": [2]}),
@@ -196,6 +196,17 @@ def test_the_end_of_the_agent_leaves_the_servers_alone(machine: Machine) -> None
     assert [one.pid for one in live(machine, "halted")] == [before["pid"]]
     agent_back(machine)
     same(before, machine.until_stage("halted", "ready"))
+
+
+@pytest.mark.parametrize("spoil", ["rm", "truncate --size=7"])
+def test_a_server_outlives_the_loss_of_all_that_was_saved(machine: Machine, spoil: str) -> None:
+    before = start(machine, "halted")
+    agent_away(machine)
+    machine.run("sh", "-c", f"{spoil} /var/lib/gpuagent/state.json")
+    agent_back(machine)
+    after = machine.until_stage("halted", "ready")
+    assert (after["pid"], after["invocation"], after["want"]) == (before["pid"], before["invocation"], "up")
+    stop(machine, "halted")
 
 
 def test_a_server_that_exits_0_while_the_agent_is_away_is_told(machine: Machine) -> None:

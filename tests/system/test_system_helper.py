@@ -135,8 +135,8 @@ def test_no_other_unit_can_be_named(machine: Machine, name: str) -> None:
     replies = speak(
         machine,
         {"verb": "start", "name": name, **STARTED},
-        {"verb": "terminate", "name": name, "whole": True},
-        {"verb": "kill", "name": name},
+        {"verb": "terminate", "name": name, "whole": True, "launch": ""},
+        {"verb": "kill", "name": name, "launch": ""},
         {"verb": "check", "name": name, "digest": "0" * 16},
     )
     assert [reply["ok"] for reply in replies] == [False] * 4
@@ -147,7 +147,8 @@ def test_no_other_unit_can_be_named(machine: Machine, name: str) -> None:
 MALFORMED: tuple[Any, ...] = (
     "{", "[]", "null", "\x00", "\xff\xfe", "[" * 3000, '{"verb": "ping", "verb": "kill"}', "x" * 4096,
     {"verb": "stop", "name": "target"}, {"verb": "start", "name": "target", "command": ["/bin/id"], **STARTED},
-    {"verb": "start", "name": ["target"], **STARTED}, {"verb": "kill", "name": "target", "pid": 1}, {"verb": None},
+    {"verb": "start", "name": ["target"], **STARTED}, {"verb": None},
+    {"verb": "kill", "name": "target", "launch": "", "pid": 1},
     {"verb": "start", "name": "target", "digest": "0" * 16, "invocation": "../../etc/x"},
 )  # fmt: skip
 
@@ -170,7 +171,8 @@ def test_only_the_named_server_is_ended(machine: Machine) -> None:
     start(machine, "other")
     agent = agent_of(machine)
     bystander = machine.start("sleep", "600")
-    speak(machine, {"verb": "kill", "name": "target"}, {"verb": "terminate", "name": "target", "whole": True})
+    any_launch = {"name": "target", "launch": ""}
+    speak(machine, {"verb": "kill", **any_launch}, {"verb": "terminate", "whole": True, **any_launch})
     assert len(live(machine, "other")) == 1
     assert agent_of(machine) == agent
     assert bystander.poll() is None
@@ -179,7 +181,7 @@ def test_only_the_named_server_is_ended(machine: Machine) -> None:
 
 def test_a_policy_that_others_could_write_is_refused(machine: Machine) -> None:
     def answer() -> str:
-        (reply,) = speak(machine, {"verb": "kill", "name": "target"})
+        (reply,) = speak(machine, {"verb": "kill", "name": "target", "launch": ""})
         return "ok" if reply["ok"] else str(reply["slug"])
 
     assert answer() == "ok"
@@ -228,7 +230,9 @@ def test_folders_laid_out_by_the_core_make_root_write_nowhere_else(machine: Mach
     (started,) = speak(machine, {"verb": "start", "name": "dirty", "digest": digest, "invocation": "abcdef01-1"})
     assert started["ok"], started
     until(lambda: live(machine, "dirty"), "the server")
-    speak(machine, {"verb": "check", "name": "dirty", "digest": digest}, {"verb": "kill", "name": "dirty"})
+    speak(
+        machine, {"verb": "check", "name": "dirty", "digest": digest}, {"verb": "kill", "name": "dirty", "launch": ""}
+    )
     until(lambda: not live(machine, "dirty"), "its end")
     machine.run("systemctl", "restart", "gpuagent")  # systemd lays its own folders out again, as root
     assert snapshot(machine) == before
@@ -291,14 +295,14 @@ def test_a_left_over_is_refused_and_named(machine: Machine) -> None:
     assert (refused["ok"], refused["slug"]) == (False, "left_overs")
     assert int(pid) in refused["pids"]
     assert pid in refused["why"]
-    (killed,) = speak(machine, {"verb": "kill", "name": "dirty"})
+    (killed,) = speak(machine, {"verb": "kill", "name": "dirty", "launch": ""})
     assert killed["ok"], killed
     left.communicate(timeout=60)
     machine.run("systemctl", "start", "gpuagent")
 
 
 def test_the_audit_names_every_verb(machine: Machine) -> None:
-    speak(machine, {"verb": "kill", "name": "target"}, {"verb": "kill", "name": "dbus"})
+    speak(machine, {"verb": "kill", "name": "target", "launch": ""}, {"verb": "kill", "name": "dbus", "launch": ""})
     said = machine.log("gpuagent-helper")
     assert [line for line in said.splitlines() if "kill" in line and "target" in line]
     assert [line for line in said.splitlines() if "kill" in line and "dbus" in line]

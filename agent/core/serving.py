@@ -1,0 +1,20 @@
+"""Levels of a server that runs: what ends it though it is healthy, because the operator chose so. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.core import storage
+from agent.core.model import After, Policy, State, Transition
+from agent.core.moves import stop
+
+
+def out_of_room(state: State, at: float, policy: Policy) -> Transition | None:
+    """STARTING, READY, UNHEALTHY: it ends, cleanly, before the disk that it writes is full. Unknown never ends it."""
+    if state.closing or state.seen.began <= max(state.since, state.confirmed):
+        return None
+    full = [volume for volume in storage.too_full(state.volumes, policy) if not volume.unread]
+    if not full:
+        return None
+    cause = storage.low_cause(full[0], policy)
+    return stop(replace(state, blocked=True), at, policy, cause.text, After.FAILED, cause)
