@@ -100,7 +100,20 @@ class KeepingOff:
     def boot(self, saved: Holds) -> None:
         """Go on from what was saved. Before any server is looked at: until the units are, none is launched."""
         able = self._port is not None
-        self._take(HoldsBooted(saved=saved, listed=self._listed, able=able, at=self._now(), wall=time.time()))
+        self._take(HoldsBooted(saved=self._whole(saved), listed=self._listed, able=able, at=self._now(), wall=time.time()))
+
+    def _whole(self, saved: Holds) -> Holds:
+        """With the holds of which root alone still knows: the state was lost, and they keep units off all the same."""
+        if self._port is None:
+            return saved
+        try:
+            found = self._port.held()
+        except EdgeError as error:
+            log.warning("what is held is not known but from the state", why=str(error))
+            return saved
+        if lost := {unit: since for unit, since in found.items() if unit not in saved.held}:
+            log.warning("held, and not in the state", units=sorted(lost))
+        return replace(saved, held={**lost, **saved.held})
 
     def name(self, units: frozenset[str]) -> None:
         """The configuration names these from now on."""

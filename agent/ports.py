@@ -6,7 +6,7 @@ for a fault of the outside world. Calls for one server come one after another, n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -136,6 +136,9 @@ class Rivals(Protocol):
 
     async def release(self, units: frozenset[str]) -> None:
         """Take the holds away, to the byte; starts nothing. What is not held costs nothing."""
+
+    def held(self) -> Mapping[str, float]:
+        """What whoever holds them has written down of it: unit -> since when, Unix seconds. EdgeError: unreadable."""
 
     def on_change(self, tell: Callable[[], None]) -> None:
         """`tell()` is called, in the loop's thread, when something of a unit that was looked at has changed."""

@@ -11,7 +11,8 @@ UNIT_CHARS = 200
 """Of a unit's name at most: with what is put behind it, it must fit into the name of a file."""
 KINDS = ("service", "socket", "timer", "path")
 
-_UNIT = re.compile(rf"(?P<stem>[A-Za-z0-9:_.\\-]+)(?P<instance>@[A-Za-z0-9:_.\\@-]*)?\.(?:{'|'.join(KINDS)})")
+# Not "nvidia-.service": what lies in nvidia-.service.d counts for every unit whose name begins with "nvidia-".
+_UNIT = re.compile(rf"(?P<stem>[A-Za-z0-9:_.\\-]*[A-Za-z0-9:_.\\])(?P<instance>@[A-Za-z0-9:_.\\@-]*)?\.(?:{'|'.join(KINDS)})")
 _PROTECTED = re.compile(
     r"gpuagent(?:-.*)?"  # ourselves, and the servers
     r"|systemd-.*|dbus(?:-.*)?|polkit|user|user-runtime-dir|getty|.*-getty|autovt|emergency|rescue"  # the host's own

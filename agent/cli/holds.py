@@ -53,8 +53,8 @@ def release(ctx: click.Context, unit: str, as_json: bool) -> None:
     ".service" may be left out.
     """
     answer = the_agent(ctx).hold(unit, "release")
-    said = f"{unit} is not kept off any more; it is as it was before, and not started. To hold it again"
-    _say(answer, as_json, f"{said}: gpuagent hold {unit}")
+    said = f"{unit} is released: given back as it was, and not started; how it goes: gpuagent rivals"
+    _say(answer, as_json, f"{said}. To hold it again: gpuagent hold {unit}")
 
 
 def _say(answer: Document, as_json: bool, sentence: str) -> None:

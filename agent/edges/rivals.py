@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from agent.edges.rival_looks import OFF, Asked, Properties, RivalLooks
 from agent.edges.systemd import Systemd
 from agent.errors import EdgeError
 from agent.hold_file import FOLDER
+from agent.privileged import hold_records
 from agent.protected import is_template
 
 EDGE = "rivals"
@@ -33,11 +35,19 @@ OTHERS = ("UpheldBy", "OnFailureOf", "OnSuccessOf")
 class UnitRivals:
     """Implements `agent.ports.Rivals`. The folders are others in tests alone."""
 
-    def __init__(self, helper: Privileged, systemd: Systemd, folder: Path = FOLDER, groups: Path = ROOT) -> None:
+    def __init__(
+        self,
+        helper: Privileged,
+        systemd: Systemd,
+        folder: Path = FOLDER,
+        groups: Path = ROOT,
+        records: Path = hold_records.FOLDER,
+    ) -> None:
         self._helper = helper
         self._systemd = systemd
         self._looks = RivalLooks(folder, groups)
         self._groups = groups
+        self._records = hold_records.HoldRecords(records)
         self._thread = BoundedThread(EDGE)
         self._tells: list[Callable[[], None]] = []
         self._warnings: list[str] = []
@@ -60,6 +70,13 @@ class UnitRivals:
     async def release(self, units: frozenset[str]) -> None:
         """See `agent.ports.Rivals`."""
         await self._helper.release(units)
+
+    def held(self) -> Mapping[str, float]:
+        """See `agent.ports.Rivals`. Root's records, which all may read; not those of what merely triggers a unit."""
+        try:
+            return {record.unit: _unix_s(record.at) for record in self._records.every() if record.unit in record.of}
+        except OSError as error:
+            raise EdgeError(EDGE, "held", f"{error.filename}: {error.strerror}") from error
 
     def on_change(self, tell: Callable[[], None]) -> None:
         """See `agent.ports.Rivals`."""
@@ -139,6 +156,13 @@ class UnitRivals:
 
 def _named(said: Iterable[Properties], keys: Iterable[str]) -> set[str]:
     return {unit for each in said for key in keys for unit in each.get(key, [])}
+
+
+def _unix_s(at: str) -> float:
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:  # an administrator has been at it
+        return time.time()
 
 
 def _first(said: tuple[Properties, ...]) -> str:

@@ -120,6 +120,7 @@ _SAID: Mapping[str, Sequence[tuple[str, str]]] = {
     "worker_signal": (
         (r"exit code: -(?P<signal>\d+)", "a process of the server was ended by signal {signal}"),
         (r"signaled to shutdown with signal (?P<signal>\d+)", "a process of the server was ended by signal {signal}"),
+        (r"with exit code -(?P<signal>\d+)", "a process of the server was ended by signal {signal}"),
         (r"Exit code: -(?P<signal>\d+)", "a process of the server was ended by signal {signal}"),
         (r"\{'(?P<who>\w+)': -(?P<signal>\d+)", "the process {who} of the server was ended by signal {signal}"),
     ),

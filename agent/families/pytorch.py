@@ -140,7 +140,7 @@ _FILES = causes(
     ),
     (
         "missing_weights",
-        r"Cannot find any model weights|referenced in index but missing"
+        r"Cannot find any model weights|referenced in index but missing|shard file\(s\) missing from"
         r"|does not appear to have a file named (?!generation_config|chat_template|processor)"
         r"|is not a local folder and is not a valid model identifier|RepositoryNotFoundError: 404"
         r"|RevisionNotFoundError: |Can't load the (?:configuration|model|image processor|feature extractor)"

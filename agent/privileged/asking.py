@@ -19,6 +19,8 @@ ANSWER_BYTES = 4 << 20
 PATH_LENGTH = 4096
 STALLED_S = 2.0
 """Without a word of the child: a look at one file takes milliseconds, the slowest, at a large index, a second."""
+END_S = 2.0
+"""From a child's last word to its end: microseconds in health. What may signal it may also hold it up there."""
 AGAIN_S = 0.5
 """Between two times that a look under way is told of."""
 
@@ -62,7 +64,7 @@ class Asking:
             data = os.read(self._pipe, 1 << 16)
             self._bytes += len(data)
             if self._bytes > ANSWER_BYTES:  # it is not ours any more
-                os.kill(self._pid, signal.SIGKILL)
+                self._kill()
                 return True
             if not data:
                 return True
@@ -81,15 +83,29 @@ class Asking:
     def answer(self) -> Any:
         """What it has said last. ValueError: that makes no sense; the text says how it ended."""
         os.close(self._pipe)
-        _, status = os.waitpid(self._pid, 0)
+        end = self._end()
         try:
             return json.loads(self._last)
         except (ValueError, RecursionError):
-            raise ValueError(f"ended early ({os.waitstatus_to_exitcode(status)})") from None
+            raise ValueError(f"ended early ({end})") from None
 
     def leave(self) -> None:
         """A child that hangs in the kernel outlives even its SIGKILL, until the file system answers."""
         os.close(self._pipe)
+        self._kill()
+
+    def _end(self) -> str:
+        held = os.pidfd_open(self._pid)  # ours, and not reaped yet: the number is no other's
+        try:
+            if select.select([held], [], [], END_S)[0]:
+                return str(os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1]))
+        finally:
+            os.close(held)
+        self._kill()
+        return "it does not end"
+
+    def _kill(self) -> None:
+        """It is another user's by now: that needs CAP_KILL."""
         os.kill(self._pid, signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ Standard library only, as agent.families is: so the models that a command names 
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,6 +27,8 @@ from agent.privileged.policy import Policy, PolicyError
 Record = dict[str, Any]
 TEXTS = ("name", "slug", "text", "remedy", "subject")
 TEXT_LENGTH = 6000  # a path has at most 4096 bytes
+MORE_BYTES = 192 << 20
+"""Of memory for the child, beyond what it begins with: a large index takes half. Some file takes any."""
 
 
 class ChangedError(Exception):
@@ -54,7 +57,7 @@ def checked(
         user = become.user_of(spec.user)
     except become.UnknownUserError as error:
         return _with(record, files.unmet("user", "launch_failed", str(error), "Make that user, or correct `user`."))
-    work = partial(_work, user, spec, conditions, _models(found, spec), forgotten, Known(told))
+    work = partial(_work, user, spec, conditions, _models(found, spec), forgotten, Known(_of_user(told, user)))
     asking = Asking(work)
     while not asking.wait():
         if not asking.slow:
@@ -64,6 +67,12 @@ def checked(
             raise ChangedError
         tell(_with({**record, "at": _now()}, _under_way(asking)))
     return _finished(record, asking, user, name)
+
+
+def _of_user(told: Mapping[str, Any] | None, user: become.User) -> Mapping[str, Any]:
+    """What one user has seen of a file is nothing that another may read."""
+    kept = told.get("kept") if told is not None and told.get("uid") == user.uid else None
+    return kept if isinstance(kept, dict) else {}
 
 
 def _now() -> float:
@@ -96,8 +105,8 @@ def _finished(record: Record, asking: Asking, user: become.User, name: str) -> R
     try:
         answer = asking.answer()
         needs = [_plain(each) for each in answer["needs"]]
-        known = answer["known"] if isinstance(answer["known"], dict) else {}
-    except (ValueError, TypeError, KeyError) as error:
+        known = {"uid": user.uid, "kept": answer["known"]}
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         text = f"The look at its files, as user {user.name}, failed: {error}"
         remedy = f"See: journalctl -u gpuagent-check@{name}"
         return _with(record, files.unmet("files", "launch_failed", text, remedy))
@@ -105,8 +114,13 @@ def _finished(record: Record, asking: Asking, user: become.User, name: str) -> R
 
 
 def _plain(need: Mapping[str, Any]) -> Record:
-    """ValueError, TypeError, KeyError: it is no need."""
-    return {**{key: str(need[key])[:TEXT_LENGTH] for key in TEXTS}, "heals": bool(need["heals"])}
+    """ValueError, TypeError, KeyError, RecursionError: it is no need."""
+    return {**{key: _printable(str(need[key]))[:TEXT_LENGTH] for key in TEXTS}, "heals": bool(need["heals"])}
+
+
+def _printable(text: str) -> str:
+    """In it stand names of files, which may hold anything: what no terminal and no database takes is written out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 # -- in the child ---------------------------------------------------------------------------------------
@@ -122,6 +136,7 @@ def _work(
     say: Say,
 ) -> None:
     """Reads the secrets as root, gives up root for good, and looks."""
+    _bound_memory()
     say({"at": spec.environment_file or "/"})
     secret, unreadable = _secret(spec)
     become.become(user)
@@ -139,6 +154,13 @@ def _work(
     if unreadable is not None and not any(need.name == "mount" for need in needs):
         needs = [unreadable]  # without it the program cannot be sought
     say({"needs": [_said(need) for need in needs], "known": known.kept})
+
+
+def _bound_memory() -> None:
+    """Else the kernel would end this child, or its parent, with no word on why."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = pages * resource.getpagesize() + MORE_BYTES
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def _secret(spec: LaunchSpec) -> tuple[Mapping[str, str], Need | None]:

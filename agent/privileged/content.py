@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agent.core.seen import Need
-from agent.privileged.files import readable, unmet
+from agent.privileged.files import open_file, readable, unmet
 from agent.privileged.known import Known
 
 READ_BYTES = 64 << 20
@@ -43,7 +43,7 @@ def _read(path: Path) -> bytes | None:
     """None: it is too large, or no file."""
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with open_file(path) as file:
         data = file.read(READ_BYTES + 1)
     return data if len(data) <= READ_BYTES else None
 

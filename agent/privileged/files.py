@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from agent.core.seen import Cause, Need, Retry
 
@@ -60,7 +61,7 @@ def _not_executable(path: Path) -> str | None:
         return f"Not executable: {path}"
     if not os.access(path, os.R_OK):
         return None  # a program may be executable and not readable; a script may not, and the exec will say so
-    with path.open("rb") as file:
+    with open_file(path) as file:
         head = file.readline(256)
     if not head.startswith(b"#!"):
         return None
@@ -113,6 +114,15 @@ def readable(path: Path) -> Need | None:
         return None
     remedy = "Put it there, or give the server's user the right to read it and to enter each folder above it."
     return unmet("file", "file_missing", f"{path} {fault}", remedy, subject=str(path))
+
+
+def open_file(path: Path) -> BinaryIO:
+    """To read it. OSError: it is none, too: whoever opens a pipe waits for its other end."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return open(fd, "rb")
+    os.close(fd)
+    raise OSError(errno.EINVAL, "is no regular file", str(path))
 
 
 def _unreadable(path: Path, may_be_folder: bool) -> str | None:

@@ -11,6 +11,8 @@ import os
 import struct
 from pathlib import Path
 
+from agent.privileged.files import open_file
+
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 HEADER_BYTES = 64 << 20  # words with a vocabulary of 250,000 tokens have some 10 MB
@@ -28,7 +30,7 @@ class _UnknownError(Exception):
 
 def fault(file: Path) -> str | None:
     """Why the file cannot be a whole model; None: nothing speaks against it. OSError."""
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         head = opened.read(min(size, HEADER_BYTES))
     if head[:4] != MAGIC:
@@ -37,7 +39,7 @@ def fault(file: Path) -> str | None:
         least = _least_bytes(head)
     except (struct.error, IndexError):
         return f"{file.name} ends after {size} bytes, within its header" if size <= HEADER_BYTES else None
-    except _UnknownError:
+    except (_UnknownError, RecursionError, MemoryError):  # lists in lists in lists
         return None
     if size >= least:
         return None

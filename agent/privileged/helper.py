@@ -1,7 +1,7 @@
 """The privileged helper: a few closed verbs over a unix socket, one request at a time, each judged by the root-owned
 configuration alone. Started by systemd when somebody connects; ends when nobody does.
 
-SOCK_SEQPACKET: a request is one packet, a JSON object of at most 4096 bytes; so is its reply.
+SOCK_SEQPACKET: a request is one packet, a JSON object of at most 4096 bytes; its reply is one of at most 64 KiB.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from agent.launch_spec import digest
 from agent.privileged import policy, records
+from agent.privileged.bucket import Bucket
 from agent.privileged.hold_files import HoldError
 from agent.privileged.holds import Holds
 from agent.privileged.logs import INVOCATION
@@ -33,6 +34,11 @@ REQUEST_BYTES = 4096
 IDLE_S = 60.0
 CALLERS = 32  # connections at once
 BURST, PER_S = 600.0, 20.0  # requests: far more than an agent makes, far fewer than would keep root busy
+NOISE_BURST, NOISE_PER_S = 60.0, 1.0
+"""Lines on what was not even looked at. The journal takes some 10,000 in 30 s and drops what comes then: the acts."""
+LINE_LENGTH = 2000  # the journal parts one beyond 48 KiB, and the rest would pass for a line of its own
+WHY_LENGTH = 8000  # JSON writes at most six bytes for each
+PIDS = 100  # named in a reply
 ENDING_S = 0.5
 """For a unit's last processes, which write down how it ended: a tenth of a second in health. Others wait behind it."""
 POLL_S = 0.01
@@ -82,7 +88,7 @@ class Verbs:
         except RefusalError as error:
             return error.reply, asked
         except (PolicyError, HoldError) as error:
-            return {"ok": False, "slug": error.slug, "why": str(error)}, asked
+            return {"ok": False, "slug": error.slug, "why": str(error)[:WHY_LENGTH]}, asked
         except SystemdError as error:
             return {"ok": False, "slug": "systemd_failed", "why": str(error)}, asked
         except OSError as error:
@@ -137,7 +143,7 @@ class Verbs:
         while pids := self._units.pids(name):
             state = self._units.state(name)
             if state in ("active", "activating", "reloading"):
-                raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids)
+                raise RefusalError("already_runs", f"gpuagent-server@{name}.service is {state}", pids=pids[:PIDS])
             ending = state == "deactivating"
             if not ending and not (pids := self._units.pids(name)):  # they went while systemd was asked
                 return
@@ -146,7 +152,7 @@ class Verbs:
                 if ending:
                     slug, whose = "still_ending", "its unit is ending"
                 why = f"{whose}: pid {', '.join(map(str, pids[:10]))} in its control group"
-                raise RefusalError(slug, why, pids=pids)
+                raise RefusalError(slug, why, pids=pids[:PIDS])
             time.sleep(POLL_S)
 
     def _terminate(self, request: Request) -> None:
@@ -200,64 +206,62 @@ def _parsed(packet: bytes) -> Request:
     return request
 
 
-class Bucket:
-    """How many requests there may be: `burst` at once, `per_s` in the long run."""
+class Limits:
+    """How much may be asked, and how much is said of what was refused unread."""
 
-    def __init__(self, burst: float = BURST, per_s: float = PER_S) -> None:
-        self._burst, self._per_s = burst, per_s
-        self._left, self._at = burst, time.monotonic()
+    def __init__(self) -> None:
+        self.requests = Bucket(BURST, PER_S)
+        self._noise = Bucket(NOISE_BURST, NOISE_PER_S)
 
-    def take(self) -> bool:
-        """False: too many."""
-        now = time.monotonic()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
+    def audit_refused(self, uid: int, asked: str) -> None:
+        """As `audit`, as long as it does not crowd out the other lines."""
+        if self._noise.take():
+            audit(uid, asked, "refused")
 
 
 def serve(listener: socket.socket, verbs: Verbs, uids: frozenset[int], idle_s: float = IDLE_S) -> None:
     """Answer until nobody has asked for `idle_s`. `uids`: who may ask; others are shown the door."""
-    bucket = Bucket()
+    limits = Limits()
     with selectors.DefaultSelector() as selector:
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ)
         while ready := selector.select(idle_s):  # the callers that are left end with the process
             for key, _ in ready:
                 if key.fileobj is listener:
-                    _accept(listener, selector, uids)
+                    _accept(listener, selector, uids, limits)
                 else:
-                    _converse(key.fileobj, selector, verbs, bucket)  # type: ignore[arg-type]  # all others are sockets
+                    _converse(key.fileobj, selector, verbs, limits)  # type: ignore[arg-type]  # all others are sockets
 
 
-def _accept(listener: socket.socket, selector: selectors.BaseSelector, uids: frozenset[int]) -> None:
+def _accept(
+    listener: socket.socket, selector: selectors.BaseSelector, uids: frozenset[int], limits: Limits
+) -> None:
     try:
         caller, _ = listener.accept()
     except OSError:  # gone already
         return
     _, uid, _ = UCRED.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, UCRED.size))
     if uid not in uids or len(selector.get_map()) > CALLERS:
-        audit(uid, "connect", "refused")
+        limits.audit_refused(uid, "connect")
         caller.close()
         return
     caller.setblocking(False)
     selector.register(caller, selectors.EVENT_READ, uid)
 
 
-def _converse(caller: socket.socket, selector: selectors.BaseSelector, verbs: Verbs, bucket: Bucket) -> None:
+def _converse(caller: socket.socket, selector: selectors.BaseSelector, verbs: Verbs, limits: Limits) -> None:
     """One request, one reply. A caller that does not take its reply loses it."""
     uid = selector.get_key(caller).data
     try:
         packet = caller.recv(REQUEST_BYTES + 1)
         if packet:
-            if bucket.take():
+            if limits.requests.take():
                 reply, asked = verbs.answer(packet)
+                if not (reply["ok"] and asked.startswith(QUIET)):
+                    audit(uid, asked, "done" if reply["ok"] else f"{reply['slug']}: {reply['why']}")
             else:
-                reply, asked = {"ok": False, "slug": "too_many", "why": "too many requests; wait a second"}, "?"
-            if not (reply["ok"] and asked.startswith(QUIET)):
-                audit(uid, asked, "done" if reply["ok"] else f"{reply['slug']}: {reply['why']}")
+                reply = {"ok": False, "slug": "too_many", "why": "too many requests; wait a second"}
+                limits.audit_refused(uid, "too many requests")
             caller.send(json.dumps(reply).encode())
             return
     except OSError:
@@ -268,9 +272,9 @@ def _converse(caller: socket.socket, selector: selectors.BaseSelector, verbs: Ve
 
 def audit(uid: int, asked: str, result: str) -> None:
     """One line for the journal: who, what, with what result. Nothing that was sent can pass for a line of its own."""
-    line = f"uid={uid} asked={asked!r} result={result!r}"
+    line = f"uid={uid} asked={asked!r} result={result!r}".encode("ascii", "backslashreplace").decode()
     with suppress(OSError):  # no journal: the servers must be cared for all the same
-        print(line.encode("ascii", "backslashreplace").decode(), file=sys.stderr, flush=True)
+        print(line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]}...", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -94,7 +94,8 @@ class HoldFiles:
         with _owned(self._folder) as base:
             folder = _inner(base, path)
         try:
-            yield folder
+            with named(path):
+                yield folder
         finally:
             if folder is not None:
                 os.close(folder)
@@ -104,14 +105,15 @@ class HoldFiles:
         """Its folder, made if it is not there."""
         path = self.path(unit).parent
         with _owned(self._folder) as base:
-            with suppress(FileExistsError):
+            with named(path), suppress(FileExistsError):
                 os.mkdir(path.name, 0o755, dir_fd=base)
                 os.fsync(base)
             folder = _inner(base, path)
         if folder is None:
             raise FileNotFoundError(2, "has gone this moment", str(path))
         try:
-            yield folder
+            with named(path):
+                yield folder
         finally:
             os.close(folder)
 
@@ -127,6 +129,15 @@ class HoldFiles:
         _check_owner(path, found)
         with open(os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
             return file.read(FILE_BYTES), found
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An OSError in it says the whole path: a call within an open folder knows a last name, one on a file none."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _put(folder: int, content: bytes, mode: int, mtime_ns: int | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.hold_file import FILE_BYTES
-from agent.privileged.hold_files import HoldError
+from agent.privileged.hold_files import HoldError, named
 
 FOLDER = Path("/var/lib/gpuagent-holds")
 RELOAD_DUE = ".reload-due"
@@ -110,7 +110,7 @@ class HoldRecords:
         part = self._folder / ".part"
         part.unlink(missing_ok=True)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-        with open(fd, "wb") as file:
+        with named(self._folder / name), open(fd, "wb") as file:
             file.write(content)
             file.flush()
             os.fchmod(fd, mode)

@@ -11,11 +11,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from agent.privileged.bucket import Bucket
 from agent.privileged.hold_files import HoldError, HoldFiles
 from agent.privileged.hold_records import HoldRecords, Record
 from agent.privileged.rival_units import TRIGGERS, RivalUnits, Shown
 from agent.protected import fault, is_protected, is_template, is_unit
 
+RELOADS, RELOADS_PER_S = 60.0, 0.2
+"""Each costs the whole host: systemd does nothing else meanwhile. An agent at its worst asks for one a minute."""
 LISTED_IN = "[rivals] units in /etc/gpuagent/gpuagent.toml"
 
 
@@ -69,6 +72,7 @@ class Holds:
         self._units = units or RivalUnits()
         self._files = files or HoldFiles()
         self._records = records or HoldRecords()
+        self._reloads = Bucket(RELOADS, RELOADS_PER_S)
 
     # -- hold ----------------------------------------------------------------------------------------
 
@@ -161,6 +165,8 @@ class Holds:
         return any(one.load == "loaded" and (one.stale or path not in one.drop_ins) for one, path in pairs)
 
     def _reload(self) -> None:
+        if not self._reloads.take():
+            raise HoldError("too_many", "too many changes, each of which has systemd read all its files; wait a minute")
         self._units.reload()
         self._records.reloaded()
 

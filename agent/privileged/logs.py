@@ -78,7 +78,8 @@ def forget(name: str, present: str, said: object, folder: Path = FOLDER) -> None
         for number, (_, each, size) in enumerate(sorted(_earlier(above, present), reverse=True)):
             taken += size
             if number >= keep or taken > keep_bytes:
-                os.unlink(each, dir_fd=above)
+                with suppress(FileNotFoundError):  # somebody else's cron removes them, too
+                    os.unlink(each, dir_fd=above)
     finally:
         os.close(above)
 
@@ -92,7 +93,8 @@ def _earlier(above: int, present: str) -> list[tuple[int, str, int]]:
     """When each was last written, its name, the bytes that it takes."""
     found = []
     for each in os.listdir(above):
-        state = os.stat(each, dir_fd=above, follow_symlinks=False)
-        if ATTEMPT.fullmatch(each) and each != f"{present}.log" and stat.S_ISREG(state.st_mode):
-            found.append((state.st_mtime_ns, each, state.st_blocks * BLOCK))
+        with suppress(FileNotFoundError):
+            state = os.stat(each, dir_fd=above, follow_symlinks=False)
+            if ATTEMPT.fullmatch(each) and each != f"{present}.log" and stat.S_ISREG(state.st_mode):
+                found.append((state.st_mtime_ns, each, state.st_blocks * BLOCK))
     return found

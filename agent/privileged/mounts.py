@@ -35,7 +35,7 @@ class Mount:
 def mounts() -> dict[int, Mount]:
     """All of them, by their number."""
     found = {}
-    for line in Path(MOUNTINFO).read_text(errors="surrogateescape").splitlines():
+    for line in Path(MOUNTINFO).read_text(errors="surrogateescape").rstrip("\n").split("\n"):  # a name may hold all else
         fields = line.split(" ")
         kind, source = fields[fields.index("-", 6) + 1 :][:2]
         major, _, minor = fields[2].partition(":")
@@ -110,7 +110,7 @@ def _own(path: str) -> frozenset[str]:
 def _of_device(mount: Mount) -> frozenset[str]:
     devices = {mount.device}
     try:
-        if mount.source.startswith("/"):
+        if mount.source.startswith("/") and mount.kind.partition(".")[0] != "fuse":  # there anybody may say any
             devices.add(os.stat(mount.source).st_rdev)  # btrfs: a mount's device number is nobody's
     except OSError:
         pass

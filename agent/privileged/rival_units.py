@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agent.privileged.units import CALL_S, SYSTEMCTL, systemctl
+from agent.privileged.units import CALL_S, SYSTEMCTL, SystemdError, systemctl
 from agent.protected import is_template, template_of
 
 RELOAD_S = 30.0
@@ -60,7 +60,10 @@ class RivalUnits:
         for at in range(0, len(names), BATCH):
             some = names[at : at + BATCH]
             said = self._call(CALL_S, "show", f"--property={','.join(PROPERTIES)}", "--", *some)
-            shown |= zip(some, map(_shown, said.split("\n\n")), strict=True)
+            try:
+                shown |= zip(some, map(_shown, said.split("\n\n")), strict=True)
+            except (ValueError, KeyError) as error:
+                raise SystemdError("systemctl show: its answer is none that is known") from error
         return shown
 
     def instances(self, template: str) -> frozenset[str]:

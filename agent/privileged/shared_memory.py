@@ -24,6 +24,7 @@ FOLDER = Path("/dev/shm")  # noqa: S108 - where shared memory lies; no name in i
 CLEAN_S = 2.0
 """Milliseconds in health. The unit is not over before, and a server that is to come up again waits for that."""
 FILES = 10_000  # of one user: more are too many to be told apart
+NAMES = 100_000  # of all: half a second for whoever looks through them, and anybody may make more
 TOLD = 20  # names in the record
 NO_LOGIN = ("nologin", "false")
 BLOCK, MIB = 512, 1 << 20
@@ -67,7 +68,7 @@ def remember(uid: int, folder: Path = FOLDER) -> Record | None:
     try:
         known = [state.st_ino for _, state in _of_user(above, uid)]
         return {"uid": uid, "device": os.fstat(above).st_dev, "known": known} if len(known) < FILES else None
-    except OSError:
+    except (OSError, UnprovedError):
         return None
     finally:
         os.close(above)
@@ -195,10 +196,12 @@ def _open(folder: Path) -> int:
 
 
 def _of_user(above: int, uid: int) -> Iterator[tuple[str, os.stat_result]]:
-    """That user's names in the folder, at most FILES."""
+    """That user's names in the folder, at most FILES. UnprovedError: there are too many of others."""
     count = 0
     with os.scandir(above) as entries:
-        for entry in entries:
+        for number, entry in enumerate(entries):
+            if number == NAMES:
+                raise UnprovedError(f"there are more than {NAMES} files")
             with suppress(FileNotFoundError):
                 state = entry.stat(follow_symlinks=False)
                 if state.st_uid == uid and count < FILES:
@@ -214,25 +217,42 @@ def _in_use(mine: Mapping[str, int], device: int, uid: int, proc: Path, until: f
     looked at."""
     used: set[str] = set()
     names = {inode: name for name, inode in mine.items()}
-    for pid in filter(str.isdigit, os.listdir(proc)):
-        if time.monotonic() > until:
-            raise UnprovedError("there was no time to look at every process")
-        try:
-            if uid in _uids(proc / pid):
-                raise UnprovedError(f"pid {pid} of the same user lives")
-            inodes = {*_mapped(proc / pid, device), *_opened(proc / pid, device, frozenset(names))}
-            used |= {names[inode] for inode in inodes & names.keys()} | (_links(proc / pid) & mine.keys())
-        except (FileNotFoundError, ProcessLookupError):  # it has ended
-            continue
-        except PermissionError as error:
-            raise UnprovedError(f"pid {pid} cannot be looked at") from error
+    looked_at: set[str] = set()
+    one_has_ended = True
+    while one_has_ended:  # it may have left a child that was not in the list yet
+        one_has_ended = False
+        for pid in filter(str.isdigit, os.listdir(proc)):
+            if pid in looked_at:
+                continue
+            looked_at.add(pid)
+            if time.monotonic() > until:
+                raise UnprovedError("there was no time to look at every process")
+            try:
+                used |= _used_by(proc / pid, names, device, uid)
+            except (FileNotFoundError, ProcessLookupError):
+                one_has_ended = True
     return used
+
+
+def _used_by(process: Path, names: Mapping[int, str], device: int, uid: int) -> set[str]:
+    """OSError: it has ended; UnprovedError."""
+    try:
+        if uid in _uids(process):
+            raise UnprovedError(f"pid {process.name} of the same user lives")
+        inodes = {*_mapped(process, device), *_opened(process, device, frozenset(names))}
+        return {names[inode] for inode in inodes & names.keys()} | (_links(process) & {*names.values()})
+    except (PermissionError, ValueError) as error:
+        raise UnprovedError(f"pid {process.name} cannot be looked at") from error
+
+
+def _lines(path: Path) -> list[bytes]:
+    """Of a file in /proc, where a name may hold every character but the end of a line. OSError."""
+    return [line for line in path.read_bytes().split(b"\n") if line]
 
 
 def _uids(process: Path) -> tuple[int, ...]:
     """Real, effective, saved, of files; none of a zombie, which holds nothing. UnprovedError: its threads may."""
-    lines = (process / "status").read_bytes().splitlines()
-    said = dict(line.split(b":", 1) for line in lines if b":" in line)
+    said = dict(line.split(b":", 1) for line in _lines(process / "status") if b":" in line)
     if said[b"State"].split()[0] not in (b"Z", b"X"):
         return tuple(map(int, said[b"Uid"].split()))
     if len(os.listdir(process / "task")) > 1:
@@ -242,7 +262,7 @@ def _uids(process: Path) -> tuple[int, ...]:
 
 def _mapped(process: Path, device: int) -> Iterator[int]:
     """The inodes on that device that it has mapped."""
-    for line in (process / "maps").read_bytes().splitlines():
+    for line in _lines(process / "maps"):
         _, _, _, where, inode, *_ = line.split(None, 5)
         major, _, minor = where.partition(b":")
         if os.makedev(int(major, 16), int(minor, 16)) == device:
@@ -260,19 +280,19 @@ def _links(process: Path) -> set[str]:
 
 def _opened(process: Path, device: int, inodes: frozenset[int]) -> Iterator[int]:
     """Those that it has open, by whatever name: some file may be mounted alone. The kernel tells since 5.14."""
-    mounts: dict[str, str] = {}
+    mounts: dict[bytes, bytes] = {}
+    wanted = f"{os.major(device)}:{os.minor(device)}".encode()
     for number in os.listdir(process / "fd"):
         with suppress(FileNotFoundError):
-            lines = (process / "fdinfo" / number).read_text(errors="replace").splitlines()
-            said = {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
-            if int(said.get("ino", 0)) not in inodes:
+            parts = (line.partition(b":") for line in _lines(process / "fdinfo" / number))
+            said = {key: value.strip() for key, _, value in parts}
+            if int(said.get(b"ino", 0)) not in inodes:
                 continue
             mounts = mounts or _mounts(process)
-            if mounts.get(said.get("mnt_id", "")) == f"{os.major(device)}:{os.minor(device)}":
-                yield int(said["ino"])
+            if mounts.get(said.get(b"mnt_id", b"")) == wanted:
+                yield int(said[b"ino"])
 
 
-def _mounts(process: Path) -> dict[str, str]:
+def _mounts(process: Path) -> dict[bytes, bytes]:
     """Number of a mount, as the process sees it -> "MAJOR:MINOR"."""
-    lines = (process / "mountinfo").read_text(errors="replace").splitlines()
-    return {fields[0]: fields[2] for fields in (line.split(" ", 3) for line in lines)}
+    return {fields[0]: fields[2] for fields in (line.split(b" ", 3) for line in _lines(process / "mountinfo"))}

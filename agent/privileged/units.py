@@ -6,13 +6,14 @@ import errno
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 SYSTEMCTL = "/usr/bin/systemctl"
 GROUPS = Path("/sys/fs/cgroup/gpuagent.slice")
 START_S = 10.0  # some ten milliseconds in health
 CALL_S = 10.0  # milliseconds in health; systemd does not answer while it reloads
+HELD = 256  # processes at a time: each is a descriptor, and every look at the group reads all of its numbers
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
 """A group that is gone, or going; a threaded one, whose processes stand in the one above."""
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -59,14 +60,16 @@ class Units:
 
     def signal(self, name: str, pids: tuple[int, ...], number: signal.Signals) -> None:
         """To those of `pids` that are in its control group while we hold them: a number may be another's by now."""
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                held = os.pidfd_open(pid)
-                try:
-                    if pid in self.pids(name):
-                        signal.pidfd_send_signal(held, number)
-                finally:
-                    os.close(held)
+        for at in range(0, len(pids), HELD):
+            with ExitStack() as ended:
+                held = {}
+                for pid in pids[at : at + HELD]:
+                    with suppress(ProcessLookupError):
+                        held[pid] = os.pidfd_open(pid)
+                        ended.callback(os.close, held[pid])
+                for pid in held.keys() & frozenset(self.pids(name)):
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(held[pid], number)
 
     def kill(self, name: str) -> None:
         """SIGKILL to all of it at once, forks included: the kernel's own way, where it has it (5.14)."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from agent.core.seen import Need
 from agent.privileged import gguf
-from agent.privileged.files import unmet
+from agent.privileged.files import open_file, unmet
 from agent.privileged.known import Known
 
 INDEX = "*.index.json"  # model.safetensors.index.json, pytorch_model.bin.index.json, consolidated...
@@ -71,12 +71,16 @@ def _of_index(index: Path, known: Known, begin: Any) -> Iterator[str]:
 
 def _shards(index: Path) -> list[str] | None:
     """The names of files that an index gives; [] of one that has no such map, None: it is broken."""
-    if index.stat().st_size > INDEX_BYTES:
+    with open_file(index) as opened:
+        text = opened.read(INDEX_BYTES + 1)
+    if len(text) > INDEX_BYTES:
         return []
     try:
-        content = json.loads(index.read_bytes())
+        content = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    except MemoryError:
+        return []
     table = content.get("weight_map") if isinstance(content, dict) else None
     return sorted({name for name in table.values() if isinstance(name, str)}) if isinstance(table, dict) else []
 
@@ -96,7 +100,7 @@ def _of_file(file: Path, known: Known, begin: Any) -> Iterator[str]:
 
 def _safetensors(file: Path) -> str | None:
     """8 bytes with the length of the header, little-endian; the header, JSON; the data, to a tensor's last byte."""
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or length > size - 8:
@@ -107,7 +111,9 @@ def _safetensors(file: Path) -> str | None:
             header = json.loads(opened.read(length))
             ends = [each["data_offsets"][1] for key, each in header.items() if key != "__metadata__"]
             whole = 8 + length + max(map(int, ends), default=0)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        except MemoryError:
+            return None
+        except (ArithmeticError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
             return f"{file.name} has a header that is none of a safetensors file"
     if size == whole:
         return None

@@ -7,6 +7,7 @@ import time
 from agent import families
 from agent.families.reader import Reader
 from tests.bench.figures import Aim, Figure
+from tests.families import vllm_logs
 
 LINE_BYTES = 120
 BLOCK_BYTES = 64 * 1024  # as the agent feeds it
@@ -25,6 +26,8 @@ def log_reader() -> list[Figure]:
         ("log reader, llama_cpp, serving", "llama_cpp", START + READY, SERVING),
         ("log reader, llama_cpp, loading", "llama_cpp", START, LOADING),
         ("log reader, plain", "plain", "", SERVING),
+        ("log reader, vllm, serving", "vllm", vllm_logs.V1, vllm_logs.SERVED.strip()),
+        ("log reader, vllm, behind a crash", "vllm", vllm_logs.crash("RuntimeError: x"), vllm_logs.TRACEBACK_LINE),
     ]
     return [Figure(what, "MB/s", _rates(*case), (Aim(0.5, 20, at_least=True),)) for what, *case in cases]
 

@@ -78,8 +78,9 @@ async def until_state(nvml: Nvml, state: GpuState) -> GpuReading:
 
 
 def readers() -> set[int]:
-    """Children of ours that live."""
-    return {one.pid for one in processes.scan().values() if one.ppid == os.getpid() and not one.gone}
+    """Those of ours that live. Other children of this process are other tests'."""
+    ours = [one.pid for one in processes.scan().values() if one.ppid == os.getpid() and not one.gone]
+    return {pid for pid in ours if b"agent.edges.nvml_reader" in b" ".join(processes.command_of(pid))}
 
 
 async def test_a_reading_tells_all_of_each_gpu(nvml: Nvml, driver: Driver) -> None:

@@ -82,6 +82,7 @@ CAUSES: dict[str, list[str]] = {
         "FileNotFoundError: [Errno 2] No such file or directory: '/m/tiny/model-00002-of-00004.safetensors'",
         "ValueError: Following weights were not initialized from checkpoint: {'lm_head.weight'}",
         "FileNotFoundError: Weight files referenced in index but missing: {'/m/tiny/model-00004-of-00004.safetensors'}",
+        "RuntimeError: model.safetensors.index.json references 1 shard file(s) missing from /m/x (incomplete download?): ['y']",
         "ValueError: Invalid repository ID or local directory specified: '/m/none'.",
     ],
     "gated_repo": [
@@ -114,6 +115,7 @@ CAUSES: dict[str, list[str]] = {
         "KeyError: 'invalid tool call parser: x (chose from { hermes })'",
     ],
     "unsupported_model": [
+        "ValueError: Cannot find model module. 'MartianForCausalLM' is not a registered model in the Transformers library",
         "ValueError: Model architectures ['MartianForCausalLM'] are not supported for now. Supported architectures: x",
         "ValueError: The checkpoint you are trying to load has model type `martian` but Transformers does not recognize "
         "this architecture.",

@@ -89,6 +89,11 @@ def test_what_only_sounds_bad_is_no_cause(line: str) -> None:
             1,
         ),
         ("RuntimeError: Rank 2 scheduler died during initialization (exit code: 1). x\n", "worker_died", 1),
+        (
+            "[2026-12-01 03:52:06] Subprocess scheduler_0 (pid=21) crashed with exit code -9. Triggering SIGQUIT for cleanup...\n",
+            "worker_signal",
+            1,
+        ),
         ("[2025-06-22 16:13:55] Port 30000 is not available.\n", "port_in_use", 1),
     ],
 )

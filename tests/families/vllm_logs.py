@@ -170,6 +170,9 @@ TRACEBACK = f"""\
 {_CORE}  File "/v/vllm/v1/engine/core.py", line 1235, in run_engine_core
 {_CORE}    raise ValueError(
 """
+TRACEBACK_LINE = (
+    f'{_CORE}  File "/v/lib/python3.12/site-packages/vllm/v1/engine/core.py", line 1235, in run_engine_core'
+)
 _FRONT = f"""\
 [rank0]:[W803 21:49:24.248813923 ProcessGroupNCCL.cpp:1575] Warning: destroy_process_group() was not called before exit
 {_API}Traceback (most recent call last):

@@ -31,6 +31,7 @@ class Units:
         self.blind: str | None = None  # why nothing can be seen
         self.hangs = False  # looks and batches never end
         self.closed = False
+        self.recorded: dict[str, float] = {}  # what root has written down of holds
         self.before: Callable[[str, frozenset[str]], None] = lambda verb, units: None  # called by each batch
         self._tell: Callable[[], None] = lambda: None
 
@@ -73,6 +74,9 @@ class Units:
         """It comes up, or goes off."""
         self.units[name].on = on
         self._tell()
+
+    def held(self) -> dict[str, float]:
+        return self.recorded
 
     def on_change(self, tell: Callable[[], None]) -> None:
         self._tell = tell
