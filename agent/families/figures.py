@@ -74,7 +74,7 @@ _SAID: Mapping[str, Sequence[tuple[str, str]]] = {
     "bad_flag": (
         (r"unrecognized arguments: (?P<flag>.{1,200})", "the server does not know: {flag}"),
         (r"invalid argument: (?P<flag>\S{1,200})", "the server does not know: {flag}"),
-        (r"[Nn]o such option: (?P<flag>\S{1,200})", "the server does not know: {flag}"),
+        (r"[Nn]o such option:? '?(?P<flag>[^\s']{1,200})", "the server does not know: {flag}"),
         (r"unexpected argument '(?P<flag>[^']{1,200})'", "the server does not know: {flag}"),
     ),
     "port_in_use": (

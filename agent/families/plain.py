@@ -25,7 +25,8 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
     CauseRule(
         "host_oom",
         re.compile(
-            r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable|^Resource temporarily unavailable \("
+            r"Cannot allocate memory|what\(\):\s+Resource temporarily unavailable"
+            r"|RuntimeError: Resource temporarily unavailable|^Resource temporarily unavailable \("
             r"|can't start new thread|pthread_create failed|libgomp: Thread creation failed"
         ),
     ),
@@ -49,7 +50,10 @@ GENERAL_CAUSES: tuple[CauseRule, ...] = (
     CauseRule("nccl", re.compile(r"NCCL error: |ncclSystemError|ncclInternalError|ncclUnhandledCudaError")),
     CauseRule(
         "missing_lib",
-        re.compile(r"^ModuleNotFoundError: |^ImportError: |error while loading shared libraries|symbol lookup error"),
+        re.compile(
+            r"^ModuleNotFoundError: |^ImportError: |error while loading shared libraries|symbol lookup error"
+            r"|You can install it with|not found in your environment"
+        ),
     ),
     CauseRule("permission_denied", re.compile(r"[Pp]ermission denied|\[Errno 13\]")),
     CauseRule(

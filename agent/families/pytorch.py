@@ -223,9 +223,9 @@ _OPTIONS = causes(
     (
         "bad_flag",
         r"error: unrecognized arguments|error: argument |error: the following arguments are required"
-        r"|No such option: -|error: No such option|error: unexpected argument|error: invalid argument: "
-        r"|error: unknown argument|error: unknown option|error: invalid value '|error: the argument '"
-        r"|error: a value is required for|error: invalid choice: |error: ambiguous option"
+        r"|No such option: -|No such option '-|error: No such option|error: unexpected argument"
+        r"|error: invalid argument: |error: unknown argument|error: unknown option|error: invalid value '"
+        r"|error: the argument '|error: a value is required for|error: invalid choice: |error: ambiguous option"
         r"|error: unrecognized subcommand|error: required arguments were not|error: the following required arguments"
         r"|Error: Invalid value for |Error: Got unexpected extra argument"
         r"|Error: Missing (?:argument|option|parameter)|Error: unknown (?:flag|shorthand|command)"

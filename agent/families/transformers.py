@@ -28,7 +28,7 @@ TRANSFORMERS = Family(
     steps=steps(
         (Step.LAUNCHED, r"transformers[ -](?:cli )?serve|Setting up the server"),
         (Step.DOWNLOADING, r"\.safetensors: +\d{1,3}%\||Downloading \(incomplete total|Downloading shards: "),
-        (Step.LOADING_WEIGHTS, r"^Loading \S+@\S+\s*$|Loading model: |Loading .{1,200} into memory"),
+        (Step.LOADING_WEIGHTS, r"\bLoading \S+@\S+\s*$|Loading model: |Loading .{1,200} into memory"),
         (Step.WARMING_UP, r"Warming up |^Loaded model |Loaded .{1,200} in [\d.]+ ?s"),
         (
             Step.LISTENING,

@@ -56,7 +56,7 @@ _OLLAMA_2024 = """\
 [GIN] 2024/03/01 - 12:00:01 | 200 |      41.983us |       127.0.0.1 | HEAD     "/"
 """
 _TRANSFORMERS = """\
-Loading /m/tiny@main
+[transformers] Loading /m/tiny@main
 \rLoading weights:   0%|          | 0/21 [00:00<?, ?it/s]\rLoading weights: 100%|##########| 21/21 [00:00<00:00, 900.00it/s]
 INFO:     Started server process [7]
 INFO:     Waiting for application startup.

@@ -102,6 +102,7 @@ CAUSES: dict[str, list[str]] = {
         "launch_server.py: error: argument --tp-size: invalid int value: 'x'",
         "api_server.py: error: argument --dtype: invalid choice: 'x' (choose from 'auto', 'half')",
         "Error: No such option: --no-such-flag",
+        "Error: No such option '--no-such-flag'.",
     ],
     "bad_config": [
         "ValueError: User-specified max_model_len (131072) is greater than the derived max_model_len "
@@ -153,6 +154,7 @@ CAUSES: dict[str, list[str]] = {
     ],
     "missing_lib": [
         "ModuleNotFoundError: No module named 'sgl_kernel'",
+        "ValueError: Using a `device_map` requires `accelerate`. You can install it with `pip install accelerate`",
         "ImportError: libcudart.so.12: cannot open shared object file: No such file",
     ],
     "driver_mismatch": [

@@ -142,7 +142,7 @@ def test_the_state_file_holds_what_is_wanted(demo: Agent) -> None:
     demo.post("/servers/loading/stop")
     demo.until_stage("down", name="loading")
     content = json.loads(demo.state.read_text())
-    assert content["version"] == 1
+    assert content["version"] == 2
     assert content["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     wants = {name: server["want"] for name, server in content["servers"].items()}
     assert (wants["demo"], wants["loading"]) == ("up", "down")
