@@ -12,7 +12,9 @@ UNIT_CHARS = 200
 KINDS = ("service", "socket", "timer", "path")
 
 # Not "nvidia-.service": what lies in nvidia-.service.d counts for every unit whose name begins with "nvidia-".
-_UNIT = re.compile(rf"(?P<stem>[A-Za-z0-9:_.\\-]*[A-Za-z0-9:_.\\])(?P<instance>@[A-Za-z0-9:_.\\@-]*)?\.(?:{'|'.join(KINDS)})")
+_UNIT = re.compile(
+    rf"(?P<stem>[A-Za-z0-9:_.\\-]*[A-Za-z0-9:_.\\])(?P<instance>@[A-Za-z0-9:_.\\@-]*)?\.(?:{'|'.join(KINDS)})"
+)
 _PROTECTED = re.compile(
     r"gpuagent(?:-.*)?"  # ourselves, and the servers
     r"|systemd-.*|dbus(?:-.*)?|polkit|user|user-runtime-dir|getty|.*-getty|autovt|emergency|rescue"  # the host's own
@@ -36,6 +38,9 @@ def is_protected(unit: str) -> bool:
 
 def fault(unit: str) -> str | None:
     """Why that may not be kept off, as half a sentence with what to do; None: it may."""
+    stem, at, _ = unit.partition("@")
+    if (stem if at else unit.rpartition(".")[0]).endswith("-"):
+        return "stands for every unit whose name begins so; write the name of each in full"
     if not is_unit(unit):
         kinds = ", ".join(f".{kind}" for kind in KINDS)
         return f"is no name of a unit that can be kept off; write it in full, with its ending: one of {kinds}"

@@ -71,9 +71,22 @@ class Disk:
         """Nobody new can mount it; who has it mounted still, keeps it."""
         self.thaw()
         if self.device:
-            _call(*self._enter, "umount", str(self._place))
+            self._unmount()
             _call("losetup", "--detach", self.device)
             self.device = ""
+
+    def _unmount(self) -> None:
+        """Who has been killed while it was frozen ends only now, and keeps it busy until then."""
+        until = time.monotonic() + CALL_S
+        while True:
+            try:
+                _call(*self._enter, "umount", str(self._place))
+            except subprocess.CalledProcessError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def take_away(self) -> None:
         """As `detach`, until nobody has it: else it would be written to from two sides."""

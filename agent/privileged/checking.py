@@ -80,7 +80,7 @@ def _now() -> float:
 
 
 def _with(record: Record, *needs: Need) -> Record:
-    return {**record, "needs": [_said(need) for need in needs]}
+    return {**record, "needs": [_plain(_said(need)) for need in needs]}
 
 
 def _same(name: str, config: Path, of: str, conditions: Preconditions) -> bool:

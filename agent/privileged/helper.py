@@ -233,9 +233,7 @@ def serve(listener: socket.socket, verbs: Verbs, uids: frozenset[int], idle_s: f
                     _converse(key.fileobj, selector, verbs, limits)  # type: ignore[arg-type]  # all others are sockets
 
 
-def _accept(
-    listener: socket.socket, selector: selectors.BaseSelector, uids: frozenset[int], limits: Limits
-) -> None:
+def _accept(listener: socket.socket, selector: selectors.BaseSelector, uids: frozenset[int], limits: Limits) -> None:
     try:
         caller, _ = listener.accept()
     except OSError:  # gone already

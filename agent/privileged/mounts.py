@@ -35,7 +35,8 @@ class Mount:
 def mounts() -> dict[int, Mount]:
     """All of them, by their number."""
     found = {}
-    for line in Path(MOUNTINFO).read_text(errors="surrogateescape").rstrip("\n").split("\n"):  # a name may hold all else
+    text = os.fsdecode(Path(MOUNTINFO).read_bytes())  # not as text, which parts lines where a name may have a \r
+    for line in text.rstrip("\n").split("\n"):
         fields = line.split(" ")
         kind, source = fields[fields.index("-", 6) + 1 :][:2]
         major, _, minor = fields[2].partition(":")

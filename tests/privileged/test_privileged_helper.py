@@ -8,6 +8,8 @@ import random
 import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +307,68 @@ def test_a_process_that_proc_hides_from_us_is_told_from_one_that_is_gone() -> No
         capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.split() == ["None", "True", "False", "False"]
+
+
+def test_no_line_of_the_audit_is_so_long_that_the_journal_would_part_it(helper: HelperProcess) -> None:
+    names = [f"{number:02x}" for number in range(512)]
+    asked: list[dict[str, Any]] = [
+        {"verb": "hold", "units": names},
+        {"verb": "hold", "units": ["é" * 600]},
+        {"verb": "release", "units": names},
+        {"verb": "é" * 600},
+        {"verb": "kill", "launch": "", "name": "\\" * 1000},
+    ]
+    for request in asked:
+        assert not helper.ask(**request)["ok"]
+    lines = (helper.folder / "audit").read_text().splitlines()
+    assert len(lines) == len(asked)
+    assert max(map(len, lines)) < 2100, "the journal parts one beyond 48 KiB"
+
+
+def test_a_flood_does_not_crowd_what_is_done_out_of_the_journal(helper: HelperProcess) -> None:
+    with helper.connect() as caller:
+        for _ in range(5000):
+            exchange(caller, b'{"verb": "ping"}')
+    with ExitStack() as crowd:
+        for _ in range(300):
+            crowd.enter_context(helper.connect())
+    until = time.monotonic() + DEADLINE_S
+    while not helper.start()["ok"]:  # the crowd's ends are still to be seen
+        assert time.monotonic() < until
+        time.sleep(0.2)
+    lines = (helper.folder / "audit").read_text().splitlines()
+    assert lines[-1] == "uid=0 asked='start demo' result='done'"
+    assert "uid=0 asked='too many requests' result='refused'" in lines
+    assert len(lines) < 1000, "the journal takes some 10,000 in 30 s, and drops what comes then"
+
+
+def test_a_refusal_fits_into_a_reply_however_many_processes_there_are(helper: HelperProcess) -> None:
+    helper.occupy(*range(1000, 31000))
+    reply = helper.start()
+    assert (reply["slug"], len(reply["pids"])) == ("left_overs", 100)
+
+
+def test_many_processes_are_signalled_with_few_looks_at_their_group(tmp_path: Path) -> None:
+    """Others wait behind it, and how many there are is the server's to say."""
+    looks = []
+
+    class Counted(Units):
+        def pids(self, name: str) -> tuple[int, ...]:
+            looks.append(name)
+            return super().pids(name)
+
+    group = tmp_path / "gpuagent-server@demo.service"
+    group.mkdir()
+    living = [subprocess.Popen(["sleep", "60"]) for _ in range(20)]
+    outside = subprocess.Popen(["sleep", "60"])
+    try:
+        inside = [each.pid for each in living]
+        (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in inside))
+        Counted("/bin/true", tmp_path).signal("demo", (*inside, outside.pid, 4_000_000), signal.SIGTERM)
+        assert [each.wait(DEADLINE_S) for each in living] == [-signal.SIGTERM] * 20
+        assert outside.poll() is None
+        assert len(looks) == 1
+    finally:
+        for each in [*living, outside]:
+            each.kill()
+            each.wait()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from agent.hold_file import NAME, text_of
+from agent.privileged.bucket import Bucket
 from agent.privileged.helper import Verbs
 from agent.privileged.hold_files import HoldError, HoldFiles
 from agent.privileged.hold_records import HoldRecords
@@ -395,6 +396,21 @@ def test_a_release_past_such_a_place_is_refused_and_done_once_it_is_mended(
     assert host.tree() == {}
 
 
+def test_a_release_that_is_refused_again_and_again_costs_no_reload(host: Host) -> None:
+    host.units(vllm_service={"active": "active"}, t_timer={"active": "active", "triggers": ["vllm.service"]})
+    host.hold("vllm.service")
+    folder = host.file("t.timer").parent
+    folder.chmod(0o777)
+    for reloads in (["daemon-reload"], [], []):  # the first has undone the service's own
+        host.calls()
+        assert refusal(lambda: host.release("vllm.service"))[0] == "unsafe_path"
+        assert host.calls("daemon-reload") == reloads
+    folder.chmod(0o755)
+    host.release("vllm.service")
+    assert host.calls("daemon-reload") == ["daemon-reload"]
+    assert list(host.records.iterdir()) == []
+
+
 def test_a_folder_above_that_is_not_roots_alone_is_refused(host: Host) -> None:
     os.chown(host.system, NOBODY, NOBODY)
     slug, why = refusal(lambda: host.hold("vllm.service"))
@@ -409,6 +425,23 @@ def test_a_record_that_is_broken_is_said_and_never_overwritten(host: Host) -> No
         slug, why = refusal(lambda act=act: act("vllm.service"))
         assert (slug, str(record) in why) == ("record_broken", True)
     assert (record.read_text(), host.is_held("vllm.service")) == ("{}", True)
+
+
+@pytest.mark.parametrize("how", ["full", "read-only"])
+@pytest.mark.parametrize("place", ["records", "units"])
+def test_a_disk_that_takes_no_file_is_named_in_full(host: Host, place: str, how: str) -> None:
+    folder = host.records if place == "records" else host.system
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", folder], check=True)
+    try:
+        if how == "full":
+            (folder / "fill").write_bytes(bytes(4096))
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        with pytest.raises(OSError, match=r"No space left on device|Read-only file system") as error:
+            host.hold("vllm.service")
+    finally:
+        subprocess.run(["umount", folder], check=True)
+    assert str(error.value.filename).startswith(f"{folder}/")
 
 
 # -- cut off --------------------------------------------------------------------------------------------
@@ -426,6 +459,20 @@ def test_what_systemctl_fails_at_is_done_with_the_next_hold(host: Host, verb: st
     host.hold("vllm.service")
     assert host.active("vllm.service") == "inactive"
     assert ("daemon-reload" in host.calls()) == (verb == "daemon-reload")
+
+
+def test_who_asks_without_end_does_not_keep_systemd_reloading_and_the_rest_is_done_later(host: Host) -> None:
+    host.holds._reloads = Bucket(3, 0.0)
+    host.hold("vllm.service")
+    host.release("vllm.service")
+    host.hold("vllm.service")
+    host.calls()
+    assert refusal(lambda: host.release("vllm.service"))[0] == "too_many"
+    assert host.calls("daemon-reload") == []
+    host.holds._reloads = Bucket(1, 0.0)
+    host.release("vllm.service")
+    assert host.calls("daemon-reload") == ["daemon-reload"]
+    assert (host.tree(), list(host.records.iterdir())) == ({}, [])
 
 
 def test_a_release_whose_reload_failed_is_done_with_the_next(host: Host) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -139,6 +141,40 @@ def test_what_is_not_understood_is_not_judged(tmp_path: Path) -> None:
     content[4] = 9  # a version of the format that is yet to come
     file.write_bytes(content[:100])
     assert needs(models=[file]) == []
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x.gguf", "x.index.json"])
+def test_a_pipe_in_the_place_of_weights_is_told_and_waited_for_by_nobody(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert f"{tmp_path / name}: is no regular file" in need(models=[tmp_path]).cause.text
+
+
+def nested(tmp_path: Path) -> None:
+    lists = struct.pack("<IQ", 9, 1) * 5000
+    word = struct.pack("<Q", 1) + b"k" + struct.pack("<I", 9) + lists
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + word)
+
+
+def header(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        nested,
+        lambda folder: header(folder, b'{"a":{"data_offsets":[0,1e999]}}'),
+        lambda folder: header(folder, b'{"a":{"data_offsets":[0,NaN]}}'),
+        lambda folder: header(folder, b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        lambda folder: (folder / "x.index.json").write_text(json.dumps({"weight_map": {"a": "\0", "b": "x" * 5000}})),
+        lambda folder: (folder / "x.index.json").write_text(json.dumps({"weight_map": {"a": "\ud800"}})),
+        lambda folder: (folder / "x.index.json").write_text("[" * 5000),
+    ],
+    ids=["nested gguf", "infinite", "no number", "nested header", "odd shards", "surrogate", "nested index"],
+)
+def test_no_file_of_weights_ends_the_look(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path)
+    assert len(needs(models=[tmp_path])) <= 1
 
 
 def test_headers_are_read_again_only_when_their_file_has_changed(
@@ -281,6 +317,34 @@ def test_where_the_kernel_does_not_tell_a_uuid_udevs_names_do(
     assert needs(filesystems={str(a_disk.kept): "abcd-1234"}) == []
     (tmp_path / "by-uuid" / "ABCD-1234").unlink()
     assert "does not tell its UUID" in need(filesystems={str(a_disk.kept): OTHER_UUID}).cause.text
+
+
+ODD_MOUNT = """
+import os, subprocess, sys
+from agent.privileged import mounts
+place = os.path.join(os.fsencode(sys.argv[1]), os.fsencode(sys.argv[2]))
+os.mkdir(place)
+subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=True)
+assert mounts.mounted(os.fsdecode(place), None) is None
+"""
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\u2028b", "a\x0cb", "a\x1cb", "a\udcffb", "a b\nc\\", "-"])
+def test_no_name_of_a_mount_ends_the_look(tmp_path: Path, name: str) -> None:
+    """Any user may have one: with FUSE."""
+    subprocess.run(["unshare", "--mount", sys.executable, "-c", ODD_MOUNT, tmp_path, name], check=True)
+
+
+def test_the_device_that_a_file_system_of_a_users_own_names_proves_nothing(
+    a_disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FUSE has whoever mounts it say its source."""
+    (tmp_path / "by-uuid").mkdir()
+    (tmp_path / "by-uuid" / "abcd-1234").symlink_to(a_disk.device)
+    monkeypatch.setattr(mounts, "BY_UUID", str(tmp_path / "by-uuid"))
+    for kind, found in (("btrfs", {"abcd-1234"}), ("fuse", set()), ("fuse.mine", set())):
+        said = mounts.Mount(1, 0, str(tmp_path), kind, a_disk.device)
+        assert mounts.uuids("/proc", said) == found
 
 
 # -- what a boot forgets ---------------------------------------------------------------------------------
@@ -442,6 +506,101 @@ def test_a_child_that_does_not_answer_well_is_a_need_and_not_believed(
     (found,) = checking._finished({"needs": []}, asking, nobody, "demo")["needs"]
     assert found["slug"] == "launch_failed"
     assert "as user nobody, failed" in found["text"]
+
+
+def test_a_child_that_is_held_up_in_its_end_is_not_waited_for(tmp_path: Path) -> None:
+    """Its user may stop it at any moment."""
+
+    def work(say: Say) -> None:
+        say({"needs": [], "known": {}})
+        os.closerange(3, 100)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    asking = Asking(work)
+    until = time.monotonic() + DEADLINE_S
+    while not asking.wait():
+        assert time.monotonic() < until
+    assert asking.answer() == {"needs": [], "known": {}}
+
+
+WITH_THE_UNITS_RIGHTS = """
+import sys, time
+from agent.privileged import become
+from agent.privileged.asking import Asking
+def work(say):
+    become.become(become.user_of("nobody"))
+    while not sys.argv[1:]:
+        time.sleep(1)
+    while True:
+        say({"more": "x" * 100_000})
+asking = Asking(work)
+if sys.argv[1:]:
+    while not asking.wait():
+        pass
+    try:
+        asking.answer()
+    except ValueError as error:
+        assert "-9" in str(error)
+else:
+    asking.wait()
+    asking.leave()
+"""
+
+
+@pytest.mark.parametrize("too_much", [[], ["too much"]], ids=["left", "says too much"])
+def test_the_units_rights_suffice_to_end_what_it_has_started(too_much: list[str]) -> None:
+    unit = (Path(__file__).parents[2] / "systemd" / "gpuagent-check@.service").read_text()
+    (rights,) = [line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet=")]
+    bounded = ",".join(f"+{each.lower()[4:]}" for each in rights.partition("=")[2].split())
+    command = ["setpriv", f"--bounding-set=-all,{bounded}", "--no-new-privs", sys.executable, "-c"]
+    done = subprocess.run([*command, WITH_THE_UNITS_RIGHTS, *too_much], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def looked(folder: Path) -> dict[str, Any]:
+    subprocess.run([sys.executable, "-c", CHECK, str(folder)], check=True, timeout=DEADLINE_S)
+    record: dict[str, Any] = json.loads((folder / "records" / "demo.check.json").read_text())
+    return record
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gpuagent-needs-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for each in ("records", "m"):
+            (folder / each).mkdir(mode=0o755)
+        yield folder
+
+
+def models(folder: Path, user: str = "nobody") -> None:
+    text = f'[servers.demo]\ncommand = ["/bin/true"]\nuser = "{user}"\nmodel = ["{folder / "m"}"]\n'
+    (folder / "gpuagent.toml").write_text(text)
+
+
+def test_a_file_that_would_take_all_memory_is_not_judged(open_folder: Path) -> None:
+    models(open_folder)
+    header(open_folder / "m", b'{"a":[' + b"{}," * ((22 << 20) // 3) + b"{}]}")
+    assert looked(open_folder)["needs"] == []
+
+
+def test_what_a_file_is_called_breaks_no_terminal_and_no_database(open_folder: Path) -> None:
+    models(open_folder)
+    made.cut(made.safetensors(open_folder / "m" / "ä\udcff\x1b[2J\n.safetensors"), 1)
+    (found,) = looked(open_folder)["needs"]
+    assert "ä\\udcff\\x1b[2J\\n.safetensors has " in found["text"]
+    assert all(str(text).isprintable() for text in found.values())
+
+
+def test_what_one_user_has_seen_of_a_file_is_not_believed_of_another(open_folder: Path) -> None:
+    models(open_folder)
+    file = made.safetensors(open_folder / "m" / "x.safetensors")
+    file.chmod(0o600)
+    os.chown(file, become.user_of("nobody").uid, 0)
+    assert looked(open_folder)["needs"] == []
+    assert looked(open_folder)["needs"] == []
+    models(open_folder, "daemon")
+    assert "Permission denied" in looked(open_folder)["needs"][0]["text"]
 
 
 def test_a_look_changes_nothing_where_it_tries_a_write(open_disk: Disk) -> None:

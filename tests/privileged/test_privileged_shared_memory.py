@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.privileged.shared_memory import FILES, TOLD, Record, clean, remember
+from agent.privileged.shared_memory import FILES, NAMES, TOLD, Record, clean, remember
 
 SERVER, OTHER = pwd.getpwnam("games"), pwd.getpwnam("daemon")
 """Accounts that every Debian has, that nobody logs in as, and that no process of the test's host has."""
@@ -47,6 +47,48 @@ held = (other / "psm_other").open("r+b")
 mapped = mmap.mmap(held.fileno(), 4096)
 print(clean(known, shm, proc)["removed"])
 """
+
+
+CROWD = """
+import os, subprocess, sys
+from pathlib import Path
+from agent.privileged.shared_memory import clean, remember
+shm = Path("/mnt")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777,nr_inodes=0", "tmpfs", shm], check=True)
+known = remember(5, shm)
+for number in range(int(sys.argv[1]) + 1):
+    os.close(os.open(shm / str(number), os.O_CREAT | os.O_WRONLY))
+print(remember(5, shm))
+told = clean(known, shm)
+print(told["removed"], told["why"])
+"""
+
+FORKS = '''
+import os, subprocess, sys, tempfile
+from pathlib import Path
+from agent.privileged.shared_memory import clean, remember
+hop = """
+import os, sys
+held = os.open(sys.argv[1], os.O_RDWR)
+print("holds", flush=True)
+for _ in range(5000):
+    if os.fork():
+        os._exit(0)
+"""
+shm = Path(tempfile.mkdtemp())
+os.chmod(shm, 0o1777)
+others = [subprocess.Popen(["sleep", "600"]) for _ in range(100)]
+for number in range(8):
+    known = remember(13, shm)
+    file = shm / str(number)
+    file.touch()
+    os.chown(file, 13, 13)
+    hopper = subprocess.Popen(["/usr/bin/python3", "-S", "-c", hop, file], user=13, stdout=subprocess.PIPE)
+    hopper.stdout.readline()
+    print(clean(known, shm)["removed"])
+'''
+REAP = 'trap "" TERM; "$@"; exit'
+"""A first process of a pid namespace that reaps, and ends it with all that is in it."""
 
 
 @pytest.fixture
@@ -131,8 +173,8 @@ def test_what_a_process_of_anybody_still_uses_stays(shm: Path, proc: Path, how: 
     put(shm / "unused")
     with living(sys.executable, "-c", HOLD, how, str(shm / "used")):
         told = clean(known, shm, seen(proc))
-    assert names(shm) == ["used"]
     assert told["left"] == [{"name": "used", "why": "is in use"}]
+    assert names(shm) == ["used"]
 
 
 def test_the_same_inode_number_on_another_file_system_is_not_taken_for_it(shm: Path) -> None:
@@ -220,6 +262,33 @@ def test_more_files_than_can_be_remembered_are_all_left_alone(shm: Path) -> None
         os.close(os.open(shm / str(number), os.O_CREAT | os.O_WRONLY))
         os.chown(shm / str(number), SERVER.pw_uid, SERVER.pw_gid)
     assert remember(SERVER.pw_uid, shm) is None
+
+
+def test_more_files_of_anybody_than_can_be_looked_through_are_left_alone_and_cost_a_bounded_time() -> None:
+    script = ["unshare", "--mount", sys.executable, "-c", CROWD, str(NAMES)]
+    said = subprocess.run(script, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["None", f"0 there are more than {NAMES} files"]
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\x0cb", "a b", "a\u2028b", "a (deleted)"])
+def test_no_name_of_a_file_that_some_process_has_mapped_stops_it(shm: Path, proc: Path, name: str) -> None:
+    other = put(shm.parent / f"{shm.name}-{name}", OTHER)
+    try:
+        known = before(shm)
+        put(shm / "ours")
+        with living(sys.executable, "-c", HOLD, "map", str(other)):
+            assert clean(known, shm, seen(proc))["removed"] == 1
+    finally:
+        other.unlink()
+
+
+def test_a_process_that_forks_and_ends_all_the_while_is_not_overlooked() -> None:
+    said = subprocess.run(
+        ["unshare", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc",
+         "sh", "-c", REAP, "sh", sys.executable, "-c", FORKS],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert said.stdout.split() == ["0"] * 8, said.stderr
 
 
 def test_what_is_left_is_told_in_few_words_that_break_no_line(shm: Path, proc: Path) -> None:
