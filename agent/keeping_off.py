@@ -100,7 +100,9 @@ class KeepingOff:
     def boot(self, saved: Holds) -> None:
         """Go on from what was saved. Before any server is looked at: until the units are, none is launched."""
         able = self._port is not None
-        self._take(HoldsBooted(saved=self._whole(saved), listed=self._listed, able=able, at=self._now(), wall=time.time()))
+        self._take(
+            HoldsBooted(saved=self._whole(saved), listed=self._listed, able=able, at=self._now(), wall=time.time())
+        )
 
     def _whole(self, saved: Holds) -> Holds:
         """With the holds of which root alone still knows: the state was lost, and they keep units off all the same."""

@@ -81,7 +81,7 @@ class Disk:
         while True:
             try:
                 _call(*self._enter, "umount", str(self._place))
-            except subprocess.CalledProcessError:
+            except AssertionError:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)

@@ -144,7 +144,9 @@ def looked(state: HoldState, event: UnitsLooked) -> Kept:
     care = dict(state.care)
     for unit, rival in seen.items():
         if rival.off:
-            care[unit] = replace(_care(state, unit), settled=True, spent=False, refusals=0, refused="")
+            one = replace(_care(state, unit), settled=True, spent=False)
+            # Off is what a hold is for, and no sign that a release is done: why that was refused stays told.
+            care[unit] = one if unit in state.want.exempt else replace(one, refusals=0, refused="")
     return replace(state, seen=seen, began=event.began, blind="", care=care), ()
 
 

@@ -58,18 +58,16 @@ class StateFile:
         """Keep every other agent off this file while this process lives. EdgeError with slug LOCKED: one has it."""
         path = self._path.with_name(self._path.name + ".lock")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            if not self._path.parent.is_dir():  # on a frozen disk even a needless mkdir waits for the thaw
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            fd = _opened(path)
         except OSError as error:
             raise EdgeError("store", f"open {path}", error.strerror or str(error)) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            why = f"another agent holds it (pid {_holder_of(fd) or 'unknown'})"
             os.close(fd)
-            why = f"another agent holds it (pid {holder or 'unknown'})"
             raise EdgeError("store", f"lock {path}", why, LOCKED) from None
         except OSError as error:
             os.close(fd)
@@ -229,3 +227,24 @@ def _boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None
+
+
+def _opened(path: Path) -> int:
+    """The file to be locked: nothing is written to it, so that a frozen or read-only disk keeps no agent off."""
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(path, flags | os.O_RDONLY)
+    except FileNotFoundError:
+        return os.open(path, flags | os.O_RDONLY | os.O_CREAT, 0o640)
+
+
+def _holder_of(fd: int) -> int | None:
+    """The process that has locked it, as the kernel tells: `1: FLOCK ADVISORY WRITE 4123 fe:00:1234 0 EOF`."""
+    inode = os.fstat(fd).st_ino
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    locks = (line.split() for line in lines)
+    pids = (int(words[4]) for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode))
+    return next((pid for pid in pids if pid > 0), None)

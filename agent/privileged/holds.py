@@ -207,8 +207,9 @@ class Holds:
         return unit not in refusals
 
     def _undo(self, record: Record, refusals: Refusals) -> None:
-        self._records.due()
         try:
+            self._files.read(record.unit)  # what cannot be undone is refused before a reload is due for it
+            self._records.due()
             if record.prior:
                 self._files.restore(record.unit, *self._records.prior(record.unit))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,7 +34,8 @@ class House:
     def __init__(self, folder: Path, bus: Bus, fake: RivalSystemd, eyes: Systemd, helper: FakeHelper) -> None:
         self.folder, self.bus, self.fake, self.eyes, self.helper = folder, bus, fake, eyes, helper
         self.system, self.groups = folder / "system", folder / "groups"
-        self.edge = UnitRivals(Privileged(helper.path), eyes, self.system, self.groups)
+        self.records = folder / "holds"
+        self.edge = UnitRivals(Privileged(helper.path), eyes, self.system, self.groups, self.records)
 
     async def look(self, unit: str = VLLM) -> Rival:
         (rival,) = await self.edge.look(frozenset({unit}))
@@ -99,6 +101,35 @@ def zombie() -> Iterator[int]:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     yield process.pid
     process.wait()
+
+
+# -- what root has written down -------------------------------------------------------------------------
+
+
+def record(house: House, unit: str, *of: str, at: str = "2026-12-01T03:40:21+00:00") -> None:
+    """That it is held for the sake of these, as root writes it."""
+    house.records.mkdir(exist_ok=True)
+    about = {"unit": unit, "of": of, "made_folder": True, "prior": False, "enabled": "", "active": "", "at": at}
+    (house.records / f"{unit}.json").write_text(json.dumps({"version": 1, **about}))
+
+
+async def test_what_is_held_is_known_from_roots_records(house: House) -> None:
+    assert house.edge.held() == {}
+    record(house, VLLM, VLLM)
+    record(house, "tpl@.service", "tpl@.service", VLLM, at="last year")
+    record(house, "nightly.timer", VLLM)
+    (house.records / "broken.service.json").write_text("{")
+    (house.records / "vllm.service.prior").write_text("")
+    held = house.edge.held()
+    assert held.keys() == {VLLM, "tpl@.service"}
+    assert held[VLLM] == 1796096421
+
+
+async def test_records_that_cannot_be_read_are_told(house: House) -> None:
+    house.records.mkdir()
+    (house.records / "vllm.service.json").symlink_to("elsewhere")
+    with pytest.raises(EdgeError, match=r"vllm\.service\.json: Too many levels of symbolic links"):
+        house.edge.held()
 
 
 # -- what is in force -----------------------------------------------------------------------------------

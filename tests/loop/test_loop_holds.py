@@ -245,6 +245,25 @@ async def test_another_configuration_lists_other_units() -> None:
         await until(lambda: not units.units[VLLM].held)
 
 
+async def test_a_hold_that_root_alone_still_knows_is_one_until_it_is_released() -> None:
+    """The state was lost; of these units one is listed, and one not any more."""
+    bench = fight(Units(vllm=Unit(on=False, held=True), old=Unit(on=False, held=True)))
+    units = units_of(bench)
+    units.recorded = {VLLM: 1000.0, "old.service": 2000.0}
+    async with bench.running():
+        await bench.until("down")
+        await until(lambda: rival(bench)["off"])
+        assert [(each["unit"], each["in_force"]) for each in status(bench)["holds"]] == [
+            ("old.service", True), (VLLM, True),
+        ]  # fmt: skip
+        assert rival(bench, "old.service")["why"] == "off; held, and not listed any more: gpuagent release old.service"
+        assert rival(bench)["since"] == "1970-01-01T00:16:40.000Z"
+        assert await word(bench, "old.service", keep_off=False) is None
+        await until(lambda: not units.units["old.service"].held)
+        assert units.batches == [("release", frozenset({"old.service"}))]
+        assert bench.disk.holds.held.keys() == {VLLM}
+
+
 async def test_what_is_decided_when_an_agent_is_told_to_end_is_saved() -> None:
     bench = fight()
     async with bench.running():
@@ -264,3 +283,23 @@ async def test_units_are_looked_at_seldom_while_nothing_happens() -> None:
         before = units.looks
         await asyncio.sleep(600)
         assert units.looks - before < 130
+
+
+async def test_a_release_that_is_refused_is_told_until_it_is_done_and_tried_seldom() -> None:
+    bench = fight(want=Want.UP)
+    units = units_of(bench)
+    async with bench.running():
+        await bench.until("starting")
+        units.down = "read-only file system"
+        tried: list[str] = []
+        units.before = lambda verb, them: tried.append(verb)
+        assert await word(bench, VLLM, keep_off=False) is None
+        await until(lambda: tried)
+        for _ in range(60):
+            await asyncio.sleep(5)
+            assert rival(bench)["why"] in ("could not be released: read-only file system", "being released")
+        assert rival(bench)["why"] == "could not be released: read-only file system"
+        assert f"hold: {VLLM}: could not be released: read-only file system" in status(bench)["degraded"]
+        assert len(tried) < 12
+        units.down = None
+        await until(lambda: rival(bench)["why"] == "released: not kept off")

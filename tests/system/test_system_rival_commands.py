@@ -97,6 +97,17 @@ def test_a_unit_that_nobody_listed_is_refused_with_what_to_do(machine: Machine) 
     assert "is no service, socket, timer or path unit" in refused(machine, "hold", "multi-user.target")
 
 
+def test_holds_outlive_the_loss_of_the_state(machine: Machine) -> None:
+    machine.run("systemctl", "stop", "gpuagent")
+    machine.path("/var/lib/gpuagent/state.json").unlink()
+    machine.run("systemctl", "start", "gpuagent")
+    machine.until_answers()
+    for unit in ("absent.service", "stubborn.service", "vllm.service"):
+        says(machine, "holds", unit, "in force")
+    assert "held, and not in the state" in machine.log("gpuagent")
+    assert state(machine) == "inactive"
+
+
 def test_what_is_not_listed_any_more_stays_held_until_it_is_released(machine: Machine) -> None:
     machine.write(CONFIGURATION, fake("demo", 8601))
     said = machine.run("gpuagent", "reload")
