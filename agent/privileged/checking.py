@@ -14,7 +14,6 @@ from typing import Any
 
 from agent.core.seen import Need
 from agent.errors import ConfigError
-from agent.families import FAMILIES, find, model_files
 from agent.launch_spec import LaunchSpec, digest, variables
 from agent.preconditions import Preconditions
 from agent.privileged import become, files, looks, policy, space
@@ -57,7 +56,9 @@ def checked(
         user = become.user_of(spec.user)
     except become.UnknownUserError as error:
         return _with(record, files.unmet("user", "launch_failed", str(error), "Make that user, or correct `user`."))
-    work = partial(_work, user, spec, conditions, _models(found, spec), forgotten, Known(_of_user(told, user)))
+    named = _named(found, spec, told)
+    models = (*named[1], *_added(found, spec))
+    work = partial(_work, user, spec, conditions, models, forgotten, Known(_of_user(told, user)))
     asking = Asking(work)
     while not asking.wait():
         if not asking.slow:
@@ -66,7 +67,8 @@ def checked(
             asking.leave()
             raise ChangedError
         tell(_with({**record, "at": _now()}, _under_way(asking)))
-    return _finished(record, asking, user, name)
+    done = _finished(record, asking, user, name)
+    return {**done, "known": {**done["known"], "models": named}} if done["known"] else done
 
 
 def _of_user(told: Mapping[str, Any] | None, user: become.User) -> Mapping[str, Any]:
@@ -175,12 +177,23 @@ def _secret(spec: LaunchSpec) -> tuple[Mapping[str, str], Need | None]:
         return {}, files.unmet("environment_file", "bad_env", f"Environment: {error}", remedy)
 
 
-def _models(found: Policy, spec: LaunchSpec) -> tuple[str, ...]:
-    """Those of the command's flags, and those that the definition adds."""
-    table = found.table(spec.name)
-    family = FAMILIES.get(str(table.get("family"))) or find(spec.command)
-    added = table.get("model", [])
-    return (*model_files(spec.command, family), *(added if isinstance(added, list) else ()))
+def _named(found: Policy, spec: LaunchSpec, told: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
+    """The models of the command's flags, after what they were told from: the same from look to look, and their
+    families take longer to import than all else here."""
+    family = str(found.table(spec.name).get("family"))
+    of = [digest(spec), family, __file__]  # __file__: another version lies elsewhere
+    match (told or {}).get("models"):
+        case [seen, [*models]] if seen == of:
+            return of, models
+    from agent.families import FAMILIES, find, model_files
+
+    return of, list(model_files(spec.command, FAMILIES.get(family) or find(spec.command)))
+
+
+def _added(found: Policy, spec: LaunchSpec) -> list[str]:
+    """The models that the definition adds."""
+    added = found.table(spec.name).get("model", [])
+    return added if isinstance(added, list) else []
 
 
 def _said(need: Need) -> Record:

@@ -607,3 +607,20 @@ def test_a_look_changes_nothing_where_it_tries_a_write(open_disk: Disk) -> None:
     before = sorted(os.listdir(open_disk.kept))
     space.take_a_write(str(open_disk.kept))
     assert sorted(os.listdir(open_disk.kept)) == before
+
+
+def test_the_models_of_a_command_are_told_from_look_to_look_and_anew_when_it_changes(open_folder: Path) -> None:
+    def command(flag: str, file: str) -> None:
+        words = f'["/bin/true", "{flag}", "{open_folder / file}", "--port", "8080"]'
+        text = f'[servers.demo]\ncommand = {words}\nuser = "nobody"\nfamily = "llama_cpp"\n'
+        (open_folder / "gpuagent.toml").write_text(text)
+
+    def missing() -> list[str]:
+        return [need["text"] for need in looked(open_folder)["needs"]]
+
+    command("-m", "one.gguf")
+    assert [missing(), missing()] == [[f"Model {open_folder / 'one.gguf'} does not exist"]] * 2
+    command("--model", "two.gguf")
+    assert missing() == [f"Model {open_folder / 'two.gguf'} does not exist"]
+    (open_folder / "records" / "demo.known.json").write_text('{"uid": 65534, "models": [[], 5]}')
+    assert missing() == [f"Model {open_folder / 'two.gguf'} does not exist"]
