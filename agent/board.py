@@ -44,6 +44,7 @@ class Snapshot:
     about: bytes = b"{}"  # the same, with the servers' names instead of their documents; the same for everyone
     holds: bytes = b'{"holds":[]}'  # the JSON document of GET /holds; the same for everyone
     rivals: bytes = b'{"rivals":[],"warnings":[]}'  # ... and of GET /rivals
+    gpus: bytes | None = None  # ... and of GET /gpus; None: they are not being read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,8 @@ import socket as sockets
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from agent.edges.history import HistoryFile
 from agent.edges.notify import Notifier
 from agent.edges.store import LOCKED, StateFile
 from agent.errors import ConfigError, EdgeError
+from agent.gpu_watch import GpuEyes, GpuWatch
 from agent.keeping_off import Fight
 from agent.loop import Loop
 from agent.ports import Rivals
@@ -63,6 +65,10 @@ class Mode(AbstractAsyncContextManager[Any, None], Protocol):
     @property
     def rivals(self) -> Rivals | None:
         """The units that fight over the GPUs; None: it cannot turn any off."""
+
+    @property
+    def gpus(self) -> GpuEyes:
+        """How the GPUs are read."""
 
     def shutting_down(self) -> bool:
         """Whether the host goes down."""
@@ -120,6 +126,7 @@ async def _serve_in(
 ) -> bool:
     board = Board()
     configured = Configured(config_path, config, mode.outside)
+    gpus = GpuWatch(mode.gpus)
     loop = Loop(
         servers=configured.servers(),
         store=store,
@@ -132,9 +139,11 @@ async def _serve_in(
         ends_servers=mode.ends_servers,
         shutting_down=mode.shutting_down,
         fight=Fight(configured.listed, mode.rivals),
+        gpus=gpus,
     )
     reload, admins = _reloading(configured, loop), mode.admins
-    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, reload, admins, loop.hold)
+    see = partial(_post, asyncio.get_running_loop(), gpus.ask)
+    app = build(board, loop.ask, version("gpuagent"), path, configured.hide, reload, admins, loop.hold, see)
     api = ApiThread(app, config.agent.listen_address, path, mode=0o600 if admins is None else 0o660, group=admins)
     closing = _closing_on_signals(notifier)
     api.start()
@@ -147,6 +156,12 @@ async def _serve_in(
             await asyncio.to_thread(api.stop)
         except EdgeError as error:  # a thread of clients that hang does not keep the process from ending
             logger.warning("the API has not ended well", why=str(error))
+
+
+def _post(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Have the loop's thread call it; from any thread. One that has ended does not."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call)
 
 
 def _reloading(configured: Configured, loop: Loop) -> PostReload:

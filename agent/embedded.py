@@ -11,10 +11,13 @@ from agent.config import Config
 from agent.definition import Definition
 from agent.edges.checks import FileChecks
 from agent.edges.child_server import ChildServer
+from agent.edges.gpu_holders import GpuHolders
 from agent.edges.log_bound import LogBound
 from agent.edges.log_tail import LogTail
+from agent.edges.nvml import Nvml
 from agent.edges.probe import HttpProbe
 from agent.edges.storage import FileSystems
+from agent.gpu_watch import GpuEyes
 from agent.ports import Rivals
 from agent.watch import Outside
 
@@ -26,6 +29,9 @@ class Embedded:
     ends_servers = True
     admins: int | None = None
     rivals: Rivals | None = None
+
+    def __init__(self) -> None:
+        self.gpus = GpuEyes(lambda: Nvml(os.environ), GpuHolders())
 
     async def __aenter__(self) -> Embedded:
         return self

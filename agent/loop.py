@@ -36,6 +36,7 @@ from agent.core.model import (
 )
 from agent.ending import leave_them, see_them_end
 from agent.errors import ConfigError, EdgeError
+from agent.gpu_watch import GpuWatch
 from agent.keeping_off import NO_FIGHT, Fight, KeepingOff
 from agent.ports import Store
 from agent.records import Records
@@ -64,6 +65,7 @@ class Loop:
         ends_servers: bool = True,
         shutting_down: Callable[[], bool] = lambda: False,
         fight: Fight = NO_FIGHT,
+        gpus: GpuWatch | None = None,
     ) -> None:
         """`run` names this run of the agent; `about`: the agent and the host, as /status shows them.
 
@@ -80,9 +82,10 @@ class Loop:
         self._tasks = asyncio.TaskGroup()
         self._states: Mapping[str, State] = {name: State() for name in servers}
         self._saved: dict[str, Saved] = {}  # as of the agent's start, or of a server's removal
-        self._roster = Roster(store, records, lambda name: self._states[name], self._deliver, self._tasks)
+        self._gpus = gpus or GpuWatch()
+        self._roster = Roster(store, records, lambda name: self._states[name], self._deliver, self._tasks, self._gpus)
         self._keeping_off = KeepingOff(fight, store, self._tell_of_rivals)
-        shown = (self._roster, records, store, self._keeping_off)
+        shown = (self._roster, records, store, self._keeping_off, self._gpus)
         self._showing = Showing(board, about, *shown, more_faults, lambda: self._saved, self._to_wall)
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, Future[str | None]] = {}
@@ -91,6 +94,7 @@ class Loop:
         self._closing = False
         self._quiescent = asyncio.Event()
         self._roster.add_each(servers)
+        self._gpus.attend(self._roster.gpu_pace_s, self._roster.processes, lambda: self._showing.refresh(self._states))
 
     # -- from the start to the end -------------------------------------------------------------------
 
@@ -105,7 +109,7 @@ class Loop:
             running = [self._tasks.create_task(self._keeping_off.run())]
             await self._records.load()
             await self._boot(list(self._states))
-            owned = [self._records.run(lambda: self._publish(set())), self._beat()]
+            owned = [self._records.run(lambda: self._publish(set())), self._beat(), self._gpus.run()]
             running += [self._tasks.create_task(each) for each in owned]
             early, self._early = self._early or [], None
             for command in early:
@@ -160,7 +164,8 @@ class Loop:
             raise EdgeError("agent", "reload", "it is ending" if self._closing else "it is starting; ask again")
         gone = self._states.keys() - servers.keys()
         if busy := [name for name in sorted(gone) if present(now := self._states[name]) or now.wanted or now.pending]:
-            raise ConfigError([f"servers.{name}: is wanted or runs; stop it before it is taken away" for name in busy])
+            way_out = "is wanted or runs: put it back, stop it, then take it away"
+            raise ConfigError([f"servers.{name}: {way_out}" for name in busy])
         self._keeping_off.name(listed)
         for name in gone:
             self._drop(name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.core.chronicle import Start
+from agent.core.gpu_seen import GpuReading
 from agent.core.holds import Holds
 from agent.core.model import Exit, Health, Life, Need, Process, Rival, Saved, Space
 
@@ -148,6 +149,33 @@ class Rivals(Protocol):
 
     def close(self) -> None:
         """Watch no more, as often as one likes; what is held stays held."""
+
+
+class Gpus(Protocol):
+    """The driver of the host's GPUs."""
+
+    async def read(self) -> GpuReading:
+        """All of them, as they are now, within 5 s. A fault is a state of the reading, never an error.
+
+        Who asks while a question is outstanding is given the answer to that one.
+        """
+
+    @property
+    def stuck(self) -> int | None:
+        """Pid of a reader that hangs in the driver, was given up, and cannot end. There is no other beside it."""
+
+    async def close(self) -> None:
+        """Let go of it, for good, within seconds."""
+
+
+class Holders(Protocol):
+    """Whose the processes on the GPUs are."""
+
+    def resolve(self, reading: GpuReading, own: Mapping[Process, str] | None = None) -> GpuReading:
+        """The reading with its `owners`. `own`: processes of servers that are no units, and the server's name."""
+
+    def close(self) -> None:
+        """Let go of every descriptor, as often as one likes; it goes on to work."""
 
 
 class Storage(Protocol):

@@ -7,11 +7,15 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.core.model import Event, Policy, State
+from agent.core.model import Event, Policy, Process, Stage, State
+from agent.gpu_watch import CLOSE_S, IDLE_S, GpuWatch
 from agent.ports import Store
 from agent.records import Records
 from agent.watch import Outside, Watch
 from agent.worker import Worker
+
+MOVES = frozenset({Stage.CLEARING, Stage.STARTING, Stage.STOPPING})
+"""Stages in which a server's memory on its GPUs comes or goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,7 @@ class Roster:
         state: Callable[[str], State],
         tell: Callable[[str, Event], None],
         tasks: asyncio.TaskGroup,
+        gpus: GpuWatch,
     ) -> None:
         self.members: dict[str, Member] = {}
         self._store = store
@@ -63,6 +68,7 @@ class Roster:
         self._state = state
         self._tell = tell
         self._tasks = tasks
+        self._gpus = gpus
         self.policies: dict[str, Policy] = {}  # those in force
 
     def _settle(self) -> None:
@@ -84,7 +90,7 @@ class Roster:
         self._records.define(name, defined.digest)
         outside = defined.open()
         worker = Worker(name, lambda: self.members[name].outside, self._store, lambda event: self._tell(name, event))
-        self.members[name] = Member(defined, outside, self._eyes(name, outside), worker)
+        self.members[name] = Member(defined, outside, self._eyes(name, defined, outside), worker)
         self._settle()
 
     def add_each(self, servers: Mapping[str, Defined]) -> None:
@@ -92,8 +98,18 @@ class Roster:
         for name, defined in servers.items():
             self.add(name, defined)
 
-    def _eyes(self, name: str, outside: Outside) -> Watch:
-        return Watch(outside, lambda: self._state(name), lambda event: self._tell(name, event))
+    def _eyes(self, name: str, defined: Defined, outside: Outside) -> Watch:
+        gpus = self._gpus if defined.policy.gpus else None
+        return Watch(outside, lambda: self._state(name), lambda event: self._tell(name, event), gpus)
+
+    def gpu_pace_s(self) -> float | None:
+        """Between two readings of the GPUs; None: no server names any."""
+        stages = {self._state(name).stage for name, policy in self.policies.items() if policy.gpus}
+        return (CLOSE_S if stages & MOVES else IDLE_S) if stages else None
+
+    def processes(self) -> Mapping[Process, str]:
+        """Those of each server, as last seen, with its name."""
+        return {process: name for name in self.members for process in self._state(name).seen.tree or ()}
 
     def set_to_work(self, name: str) -> None:
         """Its watch, in place of the one before, and its worker."""
@@ -110,7 +126,7 @@ class Roster:
         self._records.define(name, defined.digest)
         self._let_go(member.outside)
         member.defined, member.next, member.outside = defined, None, defined.open()
-        member.watch = self._eyes(name, member.outside)
+        member.watch = self._eyes(name, defined, member.outside)
         if last is not None:
             member.watch.recall(last)
         self.set_to_work(name)

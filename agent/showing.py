@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from agent import view_holds
+from agent import view_gpus, view_holds
 from agent.board import Board, Snapshot
 from agent.core.model import Saved, Stage, State
+from agent.gpu_watch import GpuWatch
 from agent.keeping_off import KeepingOff
 from agent.ports import Store
 from agent.records import Records
@@ -33,6 +34,7 @@ class Showing:
         records: Records,
         store: Store,
         keeping_off: KeepingOff,
+        gpus: GpuWatch,
         more_faults: Callable[[], list[str]],
         saved: Callable[[], Mapping[str, Saved]],
         to_wall: Callable[[float], float],
@@ -43,6 +45,8 @@ class Showing:
         self._records = records
         self._store = store
         self._keeping_off = keeping_off
+        self._gpus = gpus
+        self._gpu_page = view_gpus.show(None)
         self._more_faults = more_faults
         self._saved = saved
         self._to_wall = to_wall
@@ -72,24 +76,26 @@ class Showing:
         shown = [self._shown[name] for name in states if name in self._shown]
         degraded = self._marks = self._degraded(states)
         marks = list(dict.fromkeys(mark.partition(":")[0] for mark in degraded))  # the rest may name a file
-        holds = view_holds.holds(self._keeping_off.state)
+        holds, gpus = view_holds.holds(self._keeping_off.state), self._gpu_page.summary
         self._board.publish(
             Snapshot(
                 version=self._board.read().version + 1,
                 servers={each.page.name: each.page for each in shown},
-                full=dump(status(*self._about, [each.full for each in shown], holds, degraded)),
-                public=dump(status(*self._about, [each.public for each in shown], holds, marks)),
-                about=dump(status(*self._about, [each.page.name for each in shown], holds, degraded)),
+                full=dump(status(*self._about, [each.full for each in shown], gpus, holds, degraded)),
+                public=dump(status(*self._about, [each.public for each in shown], gpus, holds, marks)),
+                about=dump(status(*self._about, [each.page.name for each in shown], gpus, holds, degraded)),
                 holds=dump({"holds": holds}),
                 rivals=dump(view_holds.rivals(self._keeping_off.state, self._keeping_off.warnings)),
+                gpus=self._gpu_page.full,
             )
         )
 
     def refresh(self, states: Mapping[str, State]) -> None:
-        """What changes while nothing happens: the expected end of a start comes nearer, an edge finds a fault."""
-        now = self._loop.time()
+        """What changes while nothing happens: the expected end of a start, the GPUs, an edge that finds a fault."""
+        now, page = self._loop.time(), self._gpu_page
+        self._gpu_page = view_gpus.show(self._gpus.latest)
         names = {name for name, state in states.items() if self._records.expected(name, state, now)}
-        if names or self._degraded(states) != self._marks:
+        if names or page != self._gpu_page or self._degraded(states) != self._marks:
             self.publish(states, names)
 
     def _show(self, name: str, state: State) -> Shown:
@@ -106,6 +112,8 @@ class Showing:
         marks = [f"state-not-saved: {why}" for why in dict.fromkeys(unsaved)]
         marks += [f"state: {fault}" for fault in self._store.faults] + self._records.faults + self._more_faults()
         marks += self._keeping_off.faults
+        named = {gpu for member in members.values() for gpu in member.defined.policy.gpus}
+        marks += view_gpus.marks(self._gpus.latest, named)
         lost = [name for name, saved in self._saved().items() if saved.running and name not in states]
         marks += [f"undefined-server: {name} ran when it was last seen, and is not defined any more" for name in lost]
         for name, member in members.items():

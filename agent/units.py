@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import grp
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from agent.config import Config
 from agent.definition import Definition
+from agent.edges.gpu_holders import GpuHolders
 from agent.edges.log_bound import LogBound
 from agent.edges.log_tail import LogTail
+from agent.edges.nvml import Nvml
 from agent.edges.owners import ByCgroup
 from agent.edges.privileged import Privileged
 from agent.edges.probe import HttpProbe
@@ -18,6 +21,7 @@ from agent.edges.storage import FileSystems
 from agent.edges.systemd import Systemd
 from agent.edges.unit_checks import UnitChecks
 from agent.edges.unit_server import UnitServer
+from agent.gpu_watch import GpuEyes
 from agent.ports import Rivals
 from agent.watch import Outside
 
@@ -36,6 +40,7 @@ class Units:
         self._systemd = Systemd()
         self._helper = Privileged()
         self.rivals: Rivals | None = UnitRivals(self._helper, self._systemd)
+        self.gpus = GpuEyes(lambda: Nvml(os.environ), GpuHolders())
 
     async def __aenter__(self) -> Units:
         await self._systemd.__aenter__()

@@ -12,7 +12,7 @@ from typing import Any
 from agent.board import ServerPage
 from agent.core.chronicle import Start
 from agent.core.forecast import Expected
-from agent.core.model import STAGE_CODE, Cause, Exit, Stage, State, Volume
+from agent.core.model import STAGE_CODE, Cause, Exit, Need, Stage, State, Volume
 from agent.core.words import say
 from agent.families.cause import CATALOG
 
@@ -34,7 +34,17 @@ UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
 """Stages in which needs are looked at."""
 
 OPEN = frozenset(
-    {"agent_away", "host_rebooted", "host_shutdown", "port_taken", "stalled", "start_limit", "unhealthy", "unkillable"}
+    {
+        "agent_away",
+        "gpus_unread",
+        "host_rebooted",
+        "host_shutdown",
+        "port_taken",
+        "stalled",
+        "start_limit",
+        "unhealthy",
+        "unkillable",
+    }
 )
 """Causes whose text is ours, and names no file, argument or line: shown to anybody as it is."""
 
@@ -119,6 +129,9 @@ def _public(document: Document, state: State) -> Document:
 
 def _needs(state: State, wall: Callable[[float], float]) -> list[Document]:
     """What is not met, as of the last look."""
+    unmet = list(state.seen.needs or () if state.stage in UNLAUNCHED else ())
+    if state.stage is Stage.WAITING and state.saved.gpu_check and state.seen.gpus_unread is not None:
+        unmet.append(Need(name="gpus", cause=state.seen.gpus_unread, heals=True))
     return [
         {
             "name": need.name,
@@ -129,7 +142,7 @@ def _needs(state: State, wall: Callable[[float], float]) -> list[Document]:
             "heals": need.heals,
             "since": rfc3339(wall(state.since if need.since is None else need.since)),
         }
-        for need in (state.seen.needs or () if state.stage in UNLAUNCHED else ())
+        for need in unmet
     ]
 
 
@@ -223,18 +236,16 @@ def status(
     agent: Document,
     host: Document,
     servers: Sequence[Document] | Sequence[str],
+    gpus: Document,
     holds: Sequence[Document],
     degraded: list[str],
 ) -> Document:
-    """The document of GET /status; with the names of servers, the one of an event `status`.
-
-    GPUs are empty until they are read.
-    """
+    """The document of GET /status; with the names of servers, the one of an event `status`."""
     return {
         "agent": agent,
         "host": host,
         "servers": servers,
-        "gpus": {"state": "not-read", "devices": []},
+        "gpus": gpus,
         "holds": list(holds),
         "degraded": degraded,
     }

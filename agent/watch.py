@@ -16,6 +16,7 @@ from agent.errors import EdgeError
 from agent.families import Family
 from agent.families.cause import find_cause
 from agent.families.reader import News
+from agent.gpu_watch import GpuLook, GpuWatch
 from agent.keeping import Keeping, wait
 from agent.log_reading import LAST_WORDS_BYTES, SLICE_BYTES, LogReading
 from agent.pace import PROBED, Pace
@@ -32,6 +33,8 @@ LOOK_S: Mapping[Stage, float] = {
 LOOK_ELSE_S = 5.0
 CHECKED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
 """Stages in which a launch may come next, so that its needs are looked at."""
+MAKES_ROOM = frozenset({Stage.WAITING, Stage.CLEARING})
+"""... and the GPUs that it names."""
 
 READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
 READ_ELSE_S = 2.0  # nobody waits for a step then, a death reads the rest at once, and each look costs 0.6 ms
@@ -59,13 +62,16 @@ class Outside:
 
 
 class Watch:
-    """The eyes on one server. `tell` hands an event to the loop; `state` is the present State."""
+    """The eyes on one server. `tell`: hands an event to the loop; `gpus`: None where its definition names none."""
 
-    def __init__(self, outside: Outside, state: Callable[[], State], tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self, outside: Outside, state: Callable[[], State], tell: Callable[[Event], None], gpus: GpuWatch | None = None
+    ) -> None:
         self.faults: dict[str, str] = {}  # edge -> why it could not look
         self._outside = outside
         self._state = state
         self._tell = tell
+        self._gpus = gpus
         self._told_at = -TELL_S  # when the last news of the log was told
         self._untold = 0  # lines since then, as far as known: more than none
         self._unmet: dict[tuple[str, str, str], float] = {}  # need -> since when
@@ -170,10 +176,12 @@ class Watch:
         tree = await self._look_at_tree()
         ours = frozenset(process.pid for process in tree.all) if tree else frozenset()
         needs = await self._look_at_needs(ours, began) if self._state().stage in CHECKED else None
+        gpus = await self._gpus.look(began) if self._gpus and self._state().stage in MAKES_ROOM else GpuLook()
+        seen = Seen(began=began, needs=needs, gpus=gpus.gpus, gpus_unread=gpus.unread, storage=self._room.latest)
         if tree is None:
-            return Seen(began=began, needs=needs, storage=self._room.latest)
-        return Seen(
-            began=began,
+            return seen
+        return replace(
+            seen,
             tree=tree.all,
             main=tree.main,
             invocation=tree.invocation,
@@ -181,8 +189,6 @@ class Watch:
             unkillable=tree.unkillable,
             ending=tree.ending,
             life=tree.life,
-            needs=needs,
-            storage=self._room.latest,
         )
 
     async def _look_at_tree(self) -> Tree | None:

@@ -17,6 +17,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from agent.api.answers import as_json, bytes_for, current, page_of, refuse_when_closed, socket_peer
 from agent.api.changes import PostAsk, add_changes
 from agent.api.events import add_events
+from agent.api.gpus import SeeGpus, add_gpus, nobody_looks
 from agent.api.guard import Guard
 from agent.api.holds import PostHold, add_holds, no_holds
 from agent.api.problem import (
@@ -56,6 +57,7 @@ def build(
     reload: PostReload = impossible,
     admins: int | None = None,
     hold: PostHold = no_holds,
+    see_gpus: SeeGpus = nobody_looks,
 ) -> FastAPI:
     """The app. `socket`: where changes are possible, for answers over TCP; `hide`: takes secrets out of log lines;
     `admins`: the group whose members may make changes, beside root and the agent's own user."""
@@ -86,6 +88,7 @@ def build(
     add_changes(app, board, ask)
     add_reload(app, board, reload)
     add_holds(app, board, hold)
+    add_gpus(app, board, changes, see_gpus)
     return app
 
 

@@ -148,11 +148,25 @@ class HostDocument(Document):
     boot_id: str | None
 
 
-class GpusDocument(Document):
-    """The GPUs, and whether they could be looked at."""
+class GpuBriefDocument(Document):
+    """One GPU in short. In /status its used and free memory are rounded to 128 MiB."""
 
-    state: str
-    devices: list[dict[str, object]]
+    index: int
+    uuid: str
+    name: str | None
+    state: str = Field(description="ok, or what is wrong with it")
+    total_mib: int | None
+    used_mib: int | None
+    free_mib: int | None
+
+
+class GpusBriefDocument(Document):
+    """The GPUs in short, and whether they could be looked at."""
+
+    state: str = Field(description="ok, not_read (nobody needs them), or what keeps them from being looked at")
+    why: str
+    remedy: str
+    devices: list[GpuBriefDocument]
 
 
 class RivalDocument(Document):
@@ -207,7 +221,7 @@ class StatusDocument(Document):
     agent: AgentDocument
     host: HostDocument
     servers: list[ServerDocument]
-    gpus: GpusDocument
+    gpus: GpusBriefDocument
     holds: list[HoldDocument]
     degraded: list[str]
 

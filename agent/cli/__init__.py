@@ -28,6 +28,7 @@ COMMANDS = {
     "log": "log:log",
     "why": "why:why",
     "starts": "starts:starts",
+    "gpus": "gpus:gpus",
     "rivals": "rivals:rivals",
     "holds": "holds:holds",
     "hold": "holds:hold",

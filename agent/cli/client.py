@@ -88,6 +88,10 @@ class Client:
         """POST /switch. The document of the server that is wanted from now on; Refused when the agent says no."""
         return self._ok(self._request("POST", "/switch", CHANGE_S, {"to": name, "back": back}), name).document()
 
+    def gpus(self) -> Document:
+        """`/gpus`."""
+        return self._ok(self._request("GET", "/gpus", ANSWER_S)).document()
+
     def rivals(self) -> Document:
         """`/rivals`."""
         return self._ok(self._request("GET", "/rivals", ANSWER_S)).document()

@@ -97,8 +97,9 @@ class Holder:
 
     pid: int
     mib: int | None
-    kind: str  # "ours", "sibling", "rival", "stranger"
-    owner: str = ""
+    kind: str  # as in gpu_seen.HolderKind
+    owner: str = ""  # for a person
+    since: str = ""  # when it began; for a person
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,7 @@ class Gpu:
     total_mib: int | None
     free_mib: int | None
     holders: tuple[Holder, ...] = ()
+    fault: str = ""  # why nothing is known of it, for a person
 
 
 NotOff = tuple[str, ...] | None
@@ -194,6 +196,7 @@ class Seen:
     wanted_neighbours: frozenset[str] = frozenset()  # ... and those that are wanted
     asks: int = 0  # the most that one of those that share something with it has been asked
     gpus: tuple[Gpu, ...] | None = None
+    gpus_unread: Cause | None = None  # why there are none, though the definition names some
     life: Life | None = None
     storage: tuple[Space, ...] | None = None  # where it writes; None: not looked at yet
 

@@ -90,7 +90,7 @@ def status(pages: tuple[ServerPage, ...], full: bool) -> bytes:
 def about(servers: list[Any], degraded: list[str]) -> bytes:
     """GET /status with these documents, or the event `status` with these names."""
     agent = {"version": "0.1.0", "pid": 1, "since": "2026-01-02T03:04:05Z", "mode": "embedded"}
-    rest = {"gpus": {"state": "not-looked-at", "devices": []}, "holds": [], "degraded": degraded}
+    rest = {"gpus": {"state": "not_read", "why": "", "remedy": "", "devices": []}, "holds": [], "degraded": degraded}
     host = {"name": "host", "boot_id": "0a"}
     return json.dumps({"agent": agent, "host": host, "servers": servers, **rest}).encode()
 
@@ -109,6 +109,8 @@ class House:
     rivals: list[dict[str, Any]] = field(default_factory=list)
     holds: list[dict[str, Any]] = field(default_factory=list)
     held: list[tuple[str, bool]] = field(default_factory=list)  # what was asked of units
+    gpus: dict[str, Any] | None = None  # GET /gpus; None: nobody reads them
+    seen: int = 0  # how often somebody wanted to see them
 
     def publish(self, *pages: ServerPage) -> Snapshot:
         """As the loop does."""
@@ -120,6 +122,7 @@ class House:
             about=about([each.name for each in pages], self.degraded),
             rivals=json.dumps({"rivals": self.rivals, "warnings": ["a warning"]}).encode(),
             holds=json.dumps({"holds": self.holds}).encode(),
+            gpus=None if self.gpus is None else json.dumps(self.gpus).encode(),
         )
         self.board.publish(snapshot)
         return snapshot
@@ -138,6 +141,10 @@ class House:
         future: Future[str | None] = Future()
         self.answer(future)
         return future
+
+    def see_gpus(self) -> None:
+        """As the loop does, but in the API's thread."""
+        self.seen += 1
 
     def over_socket(self) -> httpx2.Client:
         """A client of the unix socket."""
@@ -173,7 +180,10 @@ def running(folder: Path) -> Iterator[House]:
     def hold(unit: str, keep_off: bool) -> Future[str | None]:
         return built[0].hold(unit, keep_off)
 
-    app = build(board, lambda *asked, **how: built[0].ask(*asked, **how), "0.1.0", socket, hold=hold)
+    def ask(*asked: Any, **how: Any) -> Future[str | None]:
+        return built[0].ask(*asked, **how)
+
+    app = build(board, ask, "0.1.0", socket, hold=hold, see_gpus=lambda: built[0].see_gpus())
     built.append(House(board, socket, ApiThread(app, ("127.0.0.1", 0), socket)))
     built[0].thread.start()
     yield built[0]

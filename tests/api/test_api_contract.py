@@ -19,10 +19,12 @@ from agent.api.guard import Peer, with_peer
 from agent.board import Board, Snapshot
 from agent.core.model import Ask, Stage
 from tests.api.api_house import hold, page, rival, status
+from tests.cli.fake_agent import gpu, gpus, holder
 
 EXAMPLES = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 REFUSALS = itertools.cycle([None, "its state could not be saved"])
 UNIT = "vllm@a\\x2db.service"
+GPUS = gpus(gpu(holders=[holder()]), gpu(1, holders=None))
 LOG = Path(__file__)  # any text
 
 
@@ -36,6 +38,7 @@ def app(closed: bool) -> FastAPI:
     shown = {"full": status(pages, True), "public": status(pages, False)}
     shown["rivals"] = json.dumps({"rivals": [rival(UNIT)], "warnings": ["a warning"]}).encode()
     shown["holds"] = json.dumps({"holds": [hold(UNIT)]}).encode()
+    shown["gpus"] = json.dumps(GPUS).encode()
     board.publish(Snapshot(version=1, servers={each.name: each for each in pages}, **shown))
     board.beat(float("inf"))
     if closed:
@@ -109,6 +112,7 @@ def test_the_document_names_every_route_and_needs_nothing_from_elsewhere() -> No
         "/switch",
         "/rivals",
         "/holds",
+        "/gpus",
         *(f"/holds/{{unit}}/{each}" for each in ("hold", "release")),
         "/servers/{name}",
         *(f"/servers/{{name}}/{each}" for each in ("stage", "ready", "wait", "log", "starts")),

@@ -1,8 +1,8 @@
 """`python -m tests.bench`: latency and cost of the agent as distributions, beside the aims. About six minutes.
 
 It asserts nothing: a machine that does something else at the same time is slower, and the load before and after is
-shown. Words after the command choose parts: lifecycle starting status idle command lag reader units. The last one
-needs root, for it boots containers.
+shown. Words after the command choose parts: lifecycle starting status idle command lag frozen reader units. Two of
+them need root: frozen mounts a disk, units boots containers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.bench import lifecycle, reading, resting, serving, units
 from tests.bench.figures import Figure, Table
 from tests.bench.house import House, demo_command, make_tiny_model
 
-PARTS = ("lifecycle", "starting", "status", "command", "idle", "lag", "reader", "units")
+PARTS = ("lifecycle", "starting", "status", "command", "idle", "lag", "frozen", "reader", "units")
 
 
 def main() -> int:
@@ -63,6 +63,7 @@ def _measure(folder: Path, chosen: list[str]) -> list[Figure]:
         add("command", lambda: [resting.command(house)])
         add("idle", lambda: resting.idle(house))
     add("lag", lambda: serving.loop_lag(folder))
+    add("frozen", lambda: serving.frozen_lag(folder))
     add("reader", reading.log_reader)
     add("units", lambda: units.daemon(folder / "units"))
     return figures

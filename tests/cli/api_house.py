@@ -67,6 +67,7 @@ class House:
                 about=about,
                 rivals=json.dumps(told).encode(),
                 holds=json.dumps(kept).encode(),
+                gpus=json.dumps(agent.gpus).encode(),
             )
         )
 

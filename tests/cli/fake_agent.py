@@ -90,6 +90,62 @@ def hold(unit: str = "vllm.service", **changes: Any) -> Document:
     return {"unit": unit, "in_force": True, "since": "2026-01-02T03:04:05.678Z", "why": "off", "repairs": 0} | changes
 
 
+def holder(pid: int = 4123, **changes: Any) -> Document:
+    """A process of a unit that holds 61.2 GiB."""
+    document: Document = {
+        "pid": pid,
+        "mib": 62_669,
+        "kind": "unit",
+        "owner": "vllm.service",
+        "name": "VLLM::Worker",
+        "user": "vllm",
+        "since": "2026-01-02T03:04:05.678Z",
+        "protected": "",
+    }
+    assert changes.keys() <= document.keys()
+    return document | changes
+
+
+BRIEF = ("index", "uuid", "name", "state", "total_mib", "used_mib", "free_mib")
+
+
+def gpu(index: int = 0, **changes: Any) -> Document:
+    """A GPU that is well, and that nobody uses."""
+    document: Document = {
+        "index": index,
+        "uuid": f"GPU-{index}",
+        "name": "NVIDIA H200",
+        "state": "ok",
+        "total_mib": 143_771,
+        "used_mib": 0,
+        "free_mib": 143_156,
+        "why": "",
+        "remedy": "",
+        "memory": "own",
+        "reserved_mib": 615,
+        "holders": [],
+        "busy_percent": 7,
+        "celsius": 41,
+        "watts": 112.5,
+        "ecc_corrected": 0,
+        "ecc_uncorrected": 0,
+        "rows_remapped": 0,
+        "rows_pending": False,
+        "rows_failed": False,
+        "mig": False,
+        "persistent": True,
+        "fabric": None,
+        "faults": [],
+    }
+    assert changes.keys() <= document.keys()
+    return document | changes
+
+
+def gpus(*devices: Document, **changes: Any) -> Document:
+    """The document of /gpus."""
+    return {"state": "ok", "why": "", "remedy": "", "driver": "580.159.03", "devices": [*devices], **changes}
+
+
 def problem(status: int, detail: str, **more: Any) -> tuple[int, Document]:
     """A problem document and its status."""
     return status, {"type": "about:blank", "title": "Some Phrase", "status": status, "detail": detail, **more}
@@ -105,6 +161,7 @@ class FakeAgent:
     rivals: list[Document] = field(default_factory=list)
     holds: list[Document] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    gpus: Document = field(default_factory=lambda: gpus(gpu()))
     special: dict[str, tuple[int, Document | bytes]] = field(default_factory=dict)
     log: Iterable[bytes] = (b"one\n", b"two\n")
     asked: list[tuple[str, bytes]] = field(default_factory=list)  # "METHOD /path?query", body
@@ -121,10 +178,15 @@ class FakeAgent:
                 "agent": {"version": "0", "pid": 1, "since": "2026-01-02T03:04:05Z", "mode": "embedded"},
                 "host": {"name": "here", "boot_id": None},
                 "servers": self.servers,
-                "gpus": {"state": "none", "devices": []},
+                "gpus": {
+                    **{key: self.gpus[key] for key in ("state", "why", "remedy")},
+                    "devices": [{key: each[key] for key in BRIEF} for each in self.gpus["devices"]],
+                },
                 "holds": self.holds,
                 "degraded": self.degraded,
             }
+        if path == "/gpus":
+            return 200, self.gpus
         if path == "/rivals":
             return 200, {"rivals": self.rivals, "warnings": self.warnings}
         if path == "/holds":

@@ -268,6 +268,21 @@ def test_a_definition_with_gpus_and_no_reading_waits_until_the_operator_waives_i
     assert life.did(Launch)
 
 
+def test_a_gpu_that_is_lost_while_its_memory_is_waited_for_is_waited_for_and_nothing_is_launched() -> None:
+    life = Script(Policy(gpus=("0",), need_mib=60_000))
+    life.boot()
+    life.asked(Ask.START)
+    life.look(gpus=(gpu(10_000),))
+    assert life.stage is Stage.CLEARING
+    life.look(gpus=())
+    assert (life.stage, life.state.why) == (Stage.WAITING, "GPU 0 is not there")
+    life.look(gpus_unread=cause("GPU driver hung"))
+    assert (life.stage, life.state.why) == (Stage.WAITING, "it said GPU driver hung; mend it")
+    for _ in range(3):
+        life.look(gpus=(gpu(70_000),))
+    assert life.stage is Stage.STARTING
+
+
 def test_memory_must_be_free_and_steady_for_some_readings() -> None:
     life = Script(Policy(gpus=("0",), need_mib=60_000))
     life.boot()

@@ -15,6 +15,7 @@ from agent.core.holds import Holds
 from agent.core.model import Ask, Exit, Health, Life, Need, Policy, Process, Saved, Space
 from agent.errors import EdgeError
 from agent.families import FAMILIES
+from agent.gpu_watch import GpuEyes, GpuWatch
 from agent.keeping_off import Fight
 from agent.loop import Loop
 from agent.ports import Rivals, Tree
@@ -263,6 +264,7 @@ class Bench:
         self.shutting_down = False
         self.rivals: Rivals | None = None
         self.listed = frozenset[str]()
+        self.gpus: GpuEyes | None = None
 
     @property
     def world(self) -> World:
@@ -275,6 +277,7 @@ class Bench:
         """The agent runs; at the end it closes, and its servers with it."""
         closing = asyncio.Event()
         self.run += 1
+        self.gpu_watch = GpuWatch(self.gpus)
         self.loop = Loop(
             servers=self.defined(),
             store=self.disk,
@@ -285,6 +288,7 @@ class Bench:
             ends_servers=self.ends_servers,
             shutting_down=lambda: self.shutting_down,
             fight=Fight(self.listed, self.rivals),
+            gpus=self.gpu_watch,
         )
         task = asyncio.get_running_loop().create_task(self.loop.run(closing))
         try:
