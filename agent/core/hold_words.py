@@ -68,9 +68,7 @@ def _unknown(state: HoldState) -> str:
 
 def _held(one: Care, rival: Rival) -> str:
     if rival.off:
-        return {"not-found": "not installed; kept off when it comes", "masked": "off, and masked"}.get(
-            rival.load, "off"
-        )
+        return OFF.get(rival.load, "off")
     up = _is(rival)
     if rival.fault:
         return f"{up}; its hold is not in force: {rival.fault}"

@@ -250,9 +250,9 @@ class UnitServer:
     async def look(self) -> Tree:
         """See `agent.ports.Server`. Needs neither the bus nor the helper."""
         until = asyncio.get_running_loop().time() + START_SEEN_S
-        while (found := await self._find()).starting and self._launching is None:
+        while (found := await self._find()).passing and self._launching is None:
             if asyncio.get_running_loop().time() >= until:
-                raise EdgeError(EDGE, "look", "a start of its unit is under way, and not known whose")
+                raise EdgeError(EDGE, "look", "systemd is starting or ending its unit, and takes long")
             await asyncio.sleep(POLL_S)
         self._found = found.launched
         self._heal(found)

@@ -14,8 +14,10 @@ from agent.edges.server_tree import COMPILERS
 from agent.edges.unit_records import Launched, UnitRecords
 
 HIDDEN = "/proc hides its processes (hidepid): mount it with gid=GROUP, and give gpuagent.service that group"
-LAUNCHER = (b"-I", b"-m", b"agent.privileged.launch", b"run")
-"""The arguments of what becomes the server by an exec, which keeps its pid and start time."""
+OURS = (b"-I", b"-m", b"agent.privileged.launch")
+"""The arguments of what systemd runs of ours in the group: before the server, and after it to write down its end."""
+LAUNCHER = (*OURS, b"run")
+"""... of what becomes the server by an exec, which keeps its pid and start time."""
 FORKED = frozenset({b"systemd", b"systemd-executor", b"init"})
 """What systemd's child is called before it becomes the launcher, until it calls itself "(python)"; also as seen in
 the midst of the exec: nothing at all."""
@@ -32,7 +34,7 @@ class Found:
     ending: tuple[int, ...]  # dead, and being taken apart by the kernel
     launched: Launched | None  # the last launch
     lives: bool  # whether the first process of that launch is among them
-    starting: bool  # a start is under way whose launch is not written down yet
+    passing: bool  # systemd is at work there: a start that is not written down yet, or the last steps of an end
     life: Life
 
 
@@ -42,7 +44,7 @@ def find(group: Cgroup, records: UnitRecords) -> Found:
     if any(one is None and processes.hidden(pid) for pid, one in seen.items()):
         raise OSError(HIDDEN)
     members = tuple(one for one in seen.values() if one is not None and not one.gone)
-    becoming = any(_becoming(one) for one in members)
+    passing = any(_passing(one) for one in members)
     launched = records.launched()  # last: of a process seen as the server, what was written before its exec is seen
     lives = launched is not None and launched.main in {one.process for one in members}
     return Found(
@@ -51,24 +53,20 @@ def find(group: Cgroup, records: UnitRecords) -> Found:
         ending=tuple(one.pid for one in members if processes.ending(one)),
         launched=launched,
         lives=lives,
-        starting=becoming and not lives,
+        passing=passing and not lives,
         life=_life(group, members),
     )
 
 
 def is_launcher(pid: int) -> bool:
     """Whether it has still to become the server, by one exec."""
-    return _is_launcher(processes.command_of(pid))
+    return processes.command_of(pid)[1 : 1 + len(LAUNCHER)] == LAUNCHER
 
 
-def _is_launcher(command: tuple[bytes, ...]) -> bool:
-    return command[1 : 1 + len(LAUNCHER)] == LAUNCHER
-
-
-def _becoming(one: Stat) -> bool:
-    """Whether it has still to become the server, by one exec or two."""
+def _passing(one: Stat) -> bool:
+    """Whether it is systemd's, on its way to become the server, or there for the server's end: no server's process."""
     command = processes.command_of(one.pid)
-    if _is_launcher(command):
+    if command[1 : 1 + len(OURS)] == OURS:
         return True
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - one.started / processes.TICKS_PER_S
     if age_s > FORKED_S or one.exiting:

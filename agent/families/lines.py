@@ -78,11 +78,6 @@ def behind_prefixes(pattern: re.Pattern[str]) -> re.Pattern[bytes]:
     return re.compile(rf"\n(?:{_PREFIX_TEXT}){{0,{_PREFIXES}}}{pattern.pattern.removeprefix('^')}".encode())
 
 
-def without_prefix(text: str) -> str:
-    """`text` without what docker, journald, clocks and process names put before it."""
-    return parted(text)[1]
-
-
 def parted(text: str) -> tuple[str, str]:
     """What docker, journald, clocks and process names put before a line, and the line."""
     at = 0

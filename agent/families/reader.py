@@ -20,11 +20,8 @@ __all__ = ["KEPT_BYTES", "LINE_BYTES", "News", "Reader", "SeenStep"]
 
 LINE_BYTES = 8_192  # of one line (or one frame of a progress bar); the rest is skipped
 _PIECE_BYTES = 65_536  # fed at once, so that memory is bounded however much comes
-_MOST_FACTS = 64
-_MOST_RANKS = 256
 _FIRST_COUNTS = (Kind.SPECIFIC, Kind.GENERAL, Kind.WRAPPER)  # of these, the first that is found
 _HEAD_BYTES = 200  # of a line: enough to know who wrote it
-_LARGEST = ("_s", "weights_gib")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -335,6 +336,31 @@ async def test_what_systemd_has_forked_and_not_executed_yet_is_no_left_over(host
     tree = await look
     assert [process.pid for process in tree.all] == list(tree.ending)  # dead, at most
     await looked(server, lambda tree: tree.all == (), "its end")
+
+
+@pytest.mark.parametrize("verb", ["stopping", "ended"])
+async def test_what_systemd_runs_to_write_down_an_end_is_nothing_that_the_server_has_left(
+    host: Host, verb: str
+) -> None:
+    server = host.server()
+    await host.launched(server)
+    host.unit.process.kill()
+    await host.exit()
+    plan = host.folder / "records" / "demo.plan.json"
+    waits = {"wait": str(host.folder / "go"), "record": False, "fail": "done"}
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), **waits}))
+    last = await asyncio.create_subprocess_exec(
+        str(host.fake.python), "-I", "-m", "agent.privileged.launch", verb, "demo",
+        env={"RECORDS": str(host.folder / "records")},
+    )  # fmt: skip
+    host.unit.holds(last.pid)
+    look = asyncio.create_task(server.look())
+    await anyio.sleep(0.1)
+    assert not look.done()
+    (host.folder / "go").touch()
+    await last.wait()
+    tree = await look
+    assert [process.pid for process in tree.all] == list(tree.ending)  # dead, at most
 
 
 # -- adoption ------------------------------------------------------------------------------------------
