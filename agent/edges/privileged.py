@@ -14,7 +14,7 @@ from agent.errors import EdgeError
 EDGE = "helper"
 SOCKET = Path("/run/gpuagent-helper.sock")
 LIMIT_S = 15.0
-"""One request, its turn at the helper included: milliseconds in health. Longer than the helper's own deadlines."""
+"""One request, once it is its turn: milliseconds in health. Longer than the helper's own deadlines for it."""
 START_LIMIT_S = 45.0  # systemd begins a start after the end of a stop that is under way
 HOLD_LIMIT_S = 60.0  # systemd reads all its files anew
 UNITS_BYTES = 3_500  # a request has 4096
@@ -90,7 +90,9 @@ class Privileged:
     async def _ask(self, verb: str, limit_s: float, about: Mapping[str, str | bool | list[str]]) -> None:
         what = " ".join([verb, str(about.get("name", ""))]).strip()
         try:
-            async with asyncio.timeout(limit_s) as patience, self._turn:
+            # The wait for one's turn does not count: each before us has a limit, and a kill must not be given up for a
+            # hold, during which systemd may read all its files anew.
+            async with self._turn, asyncio.timeout(limit_s) as patience:
                 answer = await self._exchange(json.dumps({"verb": verb, **about}).encode())
         except OSError as error:  # TimeoutError is one
             why = f"no answer within {limit_s:g} s" if patience.expired() else error.strerror or str(error)

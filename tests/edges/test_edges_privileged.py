@@ -108,3 +108,16 @@ async def test_a_helper_that_never_answers_costs_its_deadline_alone(
 async def test_no_socket_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(EdgeError, match=r"helper.sock: No such file"):
         await Privileged(tmp_path / "helper.sock").ping()
+
+
+async def test_a_kill_is_not_given_up_for_a_slow_hold_before_it(
+    fake: FakeHelper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(privileged, "LIMIT_S", 2.0)
+    fake.slow_s["hold"] = 3.0
+    helper = Privileged(fake.path)
+    hold = asyncio.create_task(helper.hold(frozenset({"vllm.service"})))
+    await asyncio.sleep(0.1)
+    await helper.kill("demo", "")
+    assert [each["verb"] for each in fake.asked] == ["hold", "kill"]
+    await hold

@@ -24,6 +24,7 @@ class FakeHelper:
         self.asked: list[dict[str, Any]] = []
         self.answer: bytes | None = None  # b"": it ends without one
         self.digest = "d1"
+        self.slow_s: dict[str, float] = {}  # by verb
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(path))
         self._socket.listen(1)
@@ -44,6 +45,7 @@ class FakeHelper:
 
     async def _reply(self, request: dict[str, Any]) -> bytes:
         self.asked.append(request)
+        await asyncio.sleep(self.slow_s.get(request["verb"], 0))
         if self.answer is not None:
             return self.answer
         return json.dumps(await self._done(request)).encode()
