@@ -180,6 +180,7 @@ def _policy(name: str, server: ServerConfig, family: Family, gpus: tuple[str, ..
         on_disk_low=server.disk.on_low,
         disk_warn_mib=server.disk.warn_mib,
         disk_low_mib=server.disk.low_mib,
+        relief=server.disk.start_unit,
         unhealthy_s=server.unhealthy_s,
         terms_s=family.terms_s,
         attempts=server.restart.attempts,

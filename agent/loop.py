@@ -164,7 +164,7 @@ class Loop:
             raise EdgeError("agent", "reload", "it is ending" if self._closing else "it is starting; ask again")
         gone = self._states.keys() - servers.keys()
         if busy := [name for name in sorted(gone) if present(now := self._states[name]) or now.wanted or now.pending]:
-            way_out = "is wanted or runs: put it back, stop it, then take it away"
+            way_out = "is wanted or runs: stop it (gpuagent stop), then reload again"
             raise ConfigError([f"servers.{name}: {way_out}" for name in busy])
         self._keeping_off.name(listed)
         for name in gone:

@@ -49,6 +49,13 @@ def fault(unit: str) -> str | None:
     return None
 
 
+def start_fault(unit: str) -> str | None:
+    """Why that may not be started when a disk is too full, as half a sentence with what to do; None: it may."""
+    if not unit.endswith(".service") or is_template(unit) or not is_unit(unit):
+        return "is no name of a service that can be started; write it in full, with .service"
+    return "is protected; write a service of your own" if is_protected(unit) else None
+
+
 def is_template(unit: str) -> bool:
     """Whether it stands for all its instances: "foo@.service"."""
     return unit.partition("@")[2].removeprefix(".") in KINDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from agent.config import Config
@@ -83,4 +84,5 @@ class Units:
             open_log=LogTail,
             log_path=lambda invocation: folder / f"{invocation}.log",
             redact=hide,
+            relieve=partial(self._helper.relieve, name),
         )

@@ -6,7 +6,7 @@ A Watch holds no State: it asks for the present one only to choose how often to 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -59,6 +59,7 @@ class Outside:
     open_log: Callable[[Path], Log]
     log_path: Callable[[str], Path]  # of an invocation
     redact: Callable[[str], str]
+    relieve: Callable[[], Awaitable[None]] | None = None  # start what makes room on the disks; None: it cannot be
 
 
 class Watch:

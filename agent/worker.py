@@ -16,6 +16,7 @@ from agent.core.model import (
     Launch,
     Launched,
     Refused,
+    Relieve,
     Retry,
     Save,
     Saved,
@@ -70,6 +71,8 @@ class Worker:
                     await outside.server.terminate(whole)
                 case Kill():
                     await outside.server.kill()
+                case Relieve():
+                    await _relieve(outside)
         except EdgeError as error:
             log.warning("refused", server=self._name, effect=str(effect), why=str(error))
             cause = refusal(error)
@@ -87,6 +90,13 @@ class Worker:
             return Stored(saved=saved, why=error.why, at=_now())
         self.unsaved = None
         return Stored(saved=saved, at=_now())
+
+
+async def _relieve(outside: Outside) -> None:
+    if outside.relieve is None:
+        raise EdgeError("disk", "start what makes room", "this agent runs without systemd")
+    log.warning("a disk is too full: starting what makes room")
+    await outside.relieve()
 
 
 def refusal(error: EdgeError) -> Cause:

@@ -241,7 +241,8 @@ def _nobody(faults: Sequence[tuple[Path, OSError]]) -> str:
     if any(isinstance(error, PermissionError) for _, error in faults):
         advice = "Use the account that runs the agent, or ask for membership in the group of its socket."
     else:
-        advice = "Start one with `gpuagent run`, or name its socket with --socket."
+        start = "Start it with `systemctl start gpuagent` (without systemd: `gpuagent run`)"
+        advice = f"{start}, or name its socket with --socket."
     return f"no agent can be reached{where}\n{advice}"
 
 

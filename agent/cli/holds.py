@@ -53,7 +53,7 @@ def release(ctx: click.Context, unit: str, as_json: bool) -> None:
     ".service" may be left out.
     """
     answer = the_agent(ctx).hold(unit, "release")
-    said = f"{unit} is released: given back as it was, and not started; how it goes: gpuagent rivals"
+    said = f"{unit} is being given back as it was, and is not started; how it goes: gpuagent rivals"
     _say(answer, as_json, f"{said}. To hold it again: gpuagent hold {unit}")
 
 

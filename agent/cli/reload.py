@@ -33,7 +33,7 @@ def _lines(changes: Document) -> Iterator[str]:
         "removed": "removed: {}",
         "changed": "changed: {}; takes effect when it is next launched",
         "later": "changed: {}; takes effect when the agent is next started",
-        "listed": "listed: {}; kept off from when a server is first wanted: gpuagent rivals",
+        "listed": "listed: {}; turned off now, or when a server is first wanted: gpuagent rivals",
         "unlisted": "not listed any more: {}; what is held stays held: gpuagent release UNIT",
     }
     for key, saying in sayings.items():

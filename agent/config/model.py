@@ -46,6 +46,7 @@ class DiskConfig(Table):
     warn_mib: Annotated[int, Field(ge=1)] | None = None  # None: see agent.core.storage
     low_mib: Annotated[int, Field(ge=1)] | None = None
     on_low: Literal["report", "stop"] = "report"
+    start_unit: Annotated[str, AfterValidator(values.startable)] | None = None
 
 
 Uuid = Annotated[str, AfterValidator(values.uuid)]

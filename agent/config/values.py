@@ -12,7 +12,7 @@ from pathlib import Path
 from agent.environment_file import NAME
 from agent.families import FAMILIES
 from agent.launch_spec import NO_SERVERS
-from agent.protected import fault
+from agent.protected import fault, start_fault
 
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _GPU = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -107,6 +107,13 @@ def distinct(gpus: tuple[int | str, ...]) -> tuple[int | str, ...]:
 def rival(unit: str) -> str:
     """A unit of systemd that may be kept off."""
     if why := fault(unit):
+        raise ValueError(why)
+    return unit
+
+
+def startable(unit: str) -> str:
+    """A service that may be started when a disk is too full."""
+    if why := start_fault(unit):
         raise ValueError(why)
     return unit
 

@@ -43,7 +43,7 @@ from agent.core.moves import (
     retry,
     stop,
 )
-from agent.core.serving import out_of_room
+from agent.core.serving import out_of_room, relieve
 
 Level = Callable[[State, float, Policy], Transition | None]
 
@@ -209,7 +209,7 @@ def vanished(state: State, at: float, policy: Policy) -> Transition | None:
 
 def runs_on(state: State, at: float, policy: Policy) -> Transition | None:
     """STARTING, READY, UNHEALTHY: it is there, and there is room for what it writes."""
-    return vanished(state, at, policy) or out_of_room(state, at, policy)
+    return vanished(state, at, policy) or relieve(state, at, policy) or out_of_room(state, at, policy)
 
 
 def gone(state: State, at: float, policy: Policy) -> Transition | None:

@@ -129,6 +129,7 @@ class Policy:
     on_disk_low: str = "report"  # or "stop": it is ended before the disk is full, and goes on when there is room again
     disk_warn_mib: int | None = None  # None: a part of the file system, see storage.py
     disk_low_mib: int | None = None
+    relief: str | None = None  # a unit that is started each time that a disk becomes too full: it makes room
     clear_s: float = 60.0  # between two sayings of what is in the way
     quiet_s: float = 120.0
     stall_s: float = 900.0
@@ -192,6 +193,7 @@ class State:
     blocked: bool = False  # FAILED for an unmet need: goes on by itself when the need is met
     before: Cause | None = None  # why the attempt before this one ended
     readings: tuple[tuple[Gpu, ...], ...] = ()  # the last few, newest last
+    relieved: bool = False  # the unit that makes room was started, and there is not enough yet
     crowded: float = NEVER  # when somebody else was in its way last, or may have been
     volumes: tuple[Volume, ...] = ()  # where it writes
 
@@ -348,6 +350,11 @@ class Terminate(Effect):
 @dataclass(frozen=True, slots=True)
 class Kill(Effect):
     """SIGKILL to the whole tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relieve(Effect):
+    """Start the unit that makes room on the disks."""
 
 
 @dataclass(frozen=True, slots=True)

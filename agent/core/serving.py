@@ -1,12 +1,20 @@
-"""Levels of a server that runs: what ends it though it is healthy, because the operator chose so. Pure."""
+"""Levels of a server that runs: what is done when its disk gets full, because the operator chose so. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from agent.core import storage
-from agent.core.model import After, Policy, State, Transition
+from agent.core.model import After, Policy, Relieve, State, Transition
 from agent.core.moves import stop
+
+
+def relieve(state: State, at: float, policy: Policy) -> Transition | None:
+    """STARTING, READY, UNHEALTHY: what makes room is started, once each time that there comes to be too little."""
+    low = bool(storage.low(state.volumes))
+    if policy.relief is None or low == state.relieved:
+        return None
+    return Transition(replace(state, relieved=low), (Relieve(),) if low else ())
 
 
 def out_of_room(state: State, at: float, policy: Policy) -> Transition | None:

@@ -118,6 +118,11 @@ def too_full(volumes: tuple[Volume, ...], policy: Policy) -> list[Volume]:
     """Those for which the server ends, or is not launched."""
     if policy.on_disk_low != "stop":
         return []
+    return low(volumes)
+
+
+def low(volumes: tuple[Volume, ...]) -> list[Volume]:
+    """Those with too little room. What fills /dev/shm is a server's, and no cache."""
     return [volume for volume in volumes if volume.fill is Fill.LOW and volume.space.path != SHM]
 
 

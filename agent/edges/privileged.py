@@ -72,6 +72,10 @@ class Privileged:
         """Keep these units off no more."""
         await self._ask_of("release", units)
 
+    async def relieve(self, name: str) -> None:
+        """Begin to start the service that makes room on its disks, as the configuration names it."""
+        await self._ask("relieve", LIMIT_S, {"name": name})
+
     async def ping(self) -> None:
         """Whether it answers."""
         await self._ask("ping", LIMIT_S, {})

@@ -74,6 +74,7 @@ class Verbs:
             "terminate": (frozenset({"name", "whole", "launch"}), self._terminate),
             "kill": (frozenset({"name", "launch"}), self._kill),
             "check": (frozenset({"name", "digest"}), self._check),
+            "relieve": (frozenset({"name"}), self._relieve),
             "hold": (frozenset({"units"}), self._hold),
             "release": (frozenset({"units"}), lambda request: self._holds.release(request["units"])),
         }
@@ -157,7 +158,7 @@ class Verbs:
 
     def _terminate(self, request: Request) -> None:
         """SIGTERM. What systemd ends itself is left to it: its own last process writes how the end came about."""
-        name = self._allowed(request)
+        name = self._launched(request)
         launch = self._meant(name, request)
         if not request["whole"]:
             self._units.signal(name, tuple(pid for pid in [launch.get("pid")] if isinstance(pid, int)), signal.SIGTERM)
@@ -165,9 +166,19 @@ class Verbs:
             self._units.signal(name, pids, signal.SIGTERM)
 
     def _kill(self, request: Request) -> None:
-        name = self._allowed(request)
+        name = self._launched(request)
         self._meant(name, request)
         self._units.kill(name)
+
+    def _launched(self, request: Request) -> str:
+        """As `allowed`, and the name of one that was taken out of the configuration while it ran: it may be ended."""
+        try:
+            return self._allowed(request)
+        except PolicyError as error:
+            name: str = request["name"]
+            if error.slug != "no_such_server" or records.read(name, "launch", self._folder) is None:
+                raise
+            return name
 
     def _meant(self, name: str, request: Request) -> Mapping[str, Any]:
         """The record of the last launch, if it is the one that is meant ("": any): what somebody has started since
@@ -179,6 +190,12 @@ class Verbs:
 
     def _check(self, request: Request) -> None:
         self._units.check(self._allowed(request))
+
+    def _relieve(self, request: Request) -> None:
+        unit = policy.load(self._config).relief(name := self._allowed(request))
+        if unit is None:
+            raise RefusalError("not_allowed", f"{self._config} names no servers.{name}.disk.start_unit")
+        self._units.begin(unit)
 
     def _hold(self, request: Request) -> None:
         self._holds.hold(request["units"], policy.load(self._config).rivals())

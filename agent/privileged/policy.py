@@ -17,6 +17,7 @@ from agent.environment_file import NAME as VARIABLE
 from agent.environment_file import parse_environment
 from agent.errors import ConfigError
 from agent.launch_spec import DEFAULT_USER, NO_SERVERS, LaunchSpec
+from agent.protected import start_fault
 
 CONFIG = Path("/etc/gpuagent/gpuagent.toml")
 CONFIG_BYTES = 1 << 20
@@ -50,6 +51,17 @@ class Policy:
         if not isinstance(units, list) or not all(isinstance(unit, str) for unit in units):
             raise _fault("rivals.units", "must be a list of texts")
         return frozenset(units)
+
+    def relief(self, name: str) -> str | None:
+        """The service that makes room on a server's disks. PolicyError: it is none that may be started."""
+        disk = self.table(name).get("disk", {})
+        unit = disk.get("start_unit") if isinstance(disk, dict) else None
+        if unit is None:
+            return None
+        why = start_fault(unit) if isinstance(unit, str) else "must be a text"
+        if why is not None:
+            raise _fault(f"servers.{name}.disk.start_unit", why)
+        return str(unit)
 
     def table(self, name: str) -> Table:
         """A server's table with all that it extends. PolicyError: there is no such server, or it is no table."""

@@ -43,6 +43,10 @@ class Units:
         """Begin a look at its preconditions. SystemdError."""
         self._call(CALL_S, "start", "--no-block", f"gpuagent-check@{name}.service")
 
+    def begin(self, unit: str) -> None:
+        """Begin to start a unit of somebody else's. SystemdError."""
+        self._call(CALL_S, "start", "--no-block", "--", unit)
+
     def state(self, name: str) -> str:
         """Its ActiveState. SystemdError."""
         return self._call(CALL_S, "show", "--property=ActiveState", "--value", _unit(name)).strip()

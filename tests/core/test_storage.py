@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.core import storage
-from agent.core.model import Ask, Exit, Fill, Health, Policy, Save, Space, Stage, Terminate, Volume
+from agent.core.model import Ask, Exit, Fill, Health, Policy, Relieve, Save, Space, Stage, Terminate, Volume
 from agent.core.storage import GIB, SHM
 from tests.core.script import UP, Script, need
 
@@ -161,6 +161,26 @@ def test_by_default_a_healthy_server_goes_on_whatever_the_disk() -> None:
     one.running(storage=(space(0.0, at=one.now),))
     assert one.state.stage is Stage.READY
     assert one.state.volumes[0].fill is Fill.LOW
+
+
+RELIEF = "clear-cache.service"
+
+
+@pytest.mark.parametrize("policy", [Policy(relief=RELIEF), replace(STOP, relief=RELIEF)], ids=["report", "stop"])
+def test_what_makes_room_is_started_once_each_time_that_there_comes_to_be_too_little(policy: Policy) -> None:
+    one = serving(policy)
+    assert Relieve() in one.running(storage=(space(1.5, at=one.now),))
+    assert Relieve() not in one.running(storage=(space(1.4, at=one.now),))
+    if one.state.stage is Stage.READY:
+        assert Relieve() not in one.running(storage=(space(500, at=one.now),))
+        assert Relieve() in one.running(storage=(space(1.0, at=one.now),))
+
+
+def test_nothing_is_started_where_the_operator_names_nothing_nor_for_shared_memory() -> None:
+    one = serving(Policy())
+    assert Relieve() not in one.running(storage=(space(1.5, at=one.now),))
+    one = serving(Policy(relief=RELIEF))
+    assert Relieve() not in one.running(storage=(space(500, at=one.now), space(0.0, at=one.now, path=SHM)))
 
 
 def test_shared_memory_that_is_full_ends_nobody() -> None:

@@ -142,6 +142,34 @@ def test_what_was_started_after_the_request_is_left_alone(helper: HelperProcess,
         theirs.wait(DEADLINE_S)
 
 
+def test_a_server_that_was_taken_out_of_the_configuration_while_it_ran_can_be_ended(helper: HelperProcess) -> None:
+    removed = {"name": "removed", "launch": ""}
+    assert helper.ask(verb="kill", **removed)["slug"] == "no_such_server"
+    (helper.folder / "records" / "removed.launch.json").write_text('{"pid": 1, "unit_invocation": "u"}')
+    assert helper.ask(verb="terminate", whole=True, **removed) == {"ok": True}
+    assert helper.ask(verb="kill", **removed) == {"ok": True}
+    assert (
+        helper.ask(verb="start", name="removed", digest="0" * 16, invocation="0123abcd-1")["slug"] == "no_such_server"
+    )
+
+
+RELIEF = '[servers.demo.disk]\nstart_unit = "{}"\n'
+
+
+def test_what_makes_room_is_started_as_the_configuration_names_it_and_nothing_else(helper: HelperProcess) -> None:
+    config = helper.folder / "gpuagent.toml"
+    plain = config.read_text()
+    assert helper.ask(verb="relieve", name="demo")["slug"] == "not_allowed"
+    for unit in ("sshd.service", "gpuagent.service", "clear.timer", "-.service", "a/../b.service", "foo@.service"):
+        config.write_text(plain + RELIEF.format(unit))
+        assert not helper.ask(verb="relieve", name="demo")["ok"], unit
+    assert helper.ask(verb="relieve", name="demo", unit="clear.service")["slug"] == "bad_request"
+    assert helper.calls() == []
+    config.write_text(plain + RELIEF.format("clear-cache.service"))
+    assert helper.ask(verb="relieve", name="demo") == {"ok": True}
+    assert helper.calls() == ["--no-ask-password start --no-block -- clear-cache.service"]
+
+
 def test_kill_uses_the_kernels_own_way(helper: HelperProcess) -> None:
     helper.occupy()
     (helper.group / "cgroup.kill").touch()

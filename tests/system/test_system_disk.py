@@ -17,6 +17,7 @@ from tests.system.servers import FAKE, agent_of, fake, live, start, start_agent
 SMALL, STATE = "/srv/small", "/var/lib/gpuagent"
 OURS = "shm-server"
 DISK = {"folders": [SMALL], "warn_mib": 30, "low_mib": 10}
+CLEARS = "clear-small.service"
 TRIES = {"attempts": 9, "pauses_s": [0.1]}
 
 LEAVE = """
@@ -44,11 +45,13 @@ def machine(boot: Boot) -> Machine:
     made.run("mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", STATE)
     made.run("useradd", "--system", "--shell", "/usr/sbin/nologin", OURS)
     made.write("/var/victim/file", "untouched\n")
+    made.write(f"/etc/systemd/system/{CLEARS}", f"[Service]\nType=oneshot\nExecStart=/bin/rm -f {SMALL}/fill\n")
     return start_agent(
         made,
         fake("stopped", 8601, disk={**DISK, "on_low": "stop"}),
         fake("reported", 8602, disk={**DISK, "folders": [SMALL, "/root/.cache"]}),
         fake("kept", 8603, restart=TRIES),
+        fake("relieved", 8607, disk={**DISK, "start_unit": CLEARS}),
         fake("other", 8604),
         *(
             table(
@@ -119,6 +122,15 @@ def test_a_server_ends_before_its_disk_is_full_and_comes_back_when_there_is_room
     for name in ("stopped", "reported"):
         machine.run("gpuagent", "stop", name)
         machine.until_stage(name, "down")
+
+
+def test_a_service_that_makes_room_is_started_when_a_disk_is_too_full(machine: Machine) -> None:
+    before = start(machine, "relieved")
+    fill(machine, 58)
+    until(lambda: "fill" not in machine.run("ls", SMALL).split(), "room")
+    until_healed(machine, "disk-low: relieved")
+    assert machine.server("relieved")["pid"] == before["pid"], "the server goes on"
+    machine.run("gpuagent", "stop", "relieved")
 
 
 def test_inodes_that_run_out_are_told_like_bytes(machine: Machine) -> None:
