@@ -181,7 +181,7 @@ def test_what_runs_cannot_be_taken_away_and_a_refused_file_changes_nothing(make:
         assert {name: agent.server(name)["pid"] for name in pids} == pids
         return told.stderr
 
-    assert "servers.demo: is wanted or runs; stop it" in refused(other, third)
+    assert "servers.demo: is wanted or runs: stop it" in refused(other, third)
     faulty = refused(demo + 'stop_s = "soon"\n', other + 'colour = "red"\n', third)  # stop_s stands there twice
     assert "gpuagent.toml" in faulty
     wrong = [fake("demo", free_port(), stop_s="soon"), fake("other", free_port(), colour="red"), third]
