@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class StorageReading:
-    """`latest`: nothing while nobody wants the server. `told()` is called after each reading."""
+    """`latest`: nothing while nobody wants the server. `told()` is called when it is worth a look at once."""
 
     def __init__(self, disks: Storage, state: Callable[[], State], told: Callable[[], None]) -> None:
         self.latest: tuple[Space, ...] = ()
@@ -30,6 +30,7 @@ class StorageReading:
         self._state = state
         self._told = told
         self._now = asyncio.Event()
+        self._told_of: tuple[Space, ...] = ()
         self._logged: frozenset[str] = frozenset()
 
     def now(self) -> None:
@@ -46,11 +47,13 @@ class StorageReading:
         while True:
             self._now.clear()
             if self._state().stage is Stage.DOWN:
-                self.latest = ()
+                self.latest = self._told_of = ()
                 await wait(self._now, None)
                 continue
             self.latest = await self._disks.look(asyncio.get_running_loop().time())
-            self._told()
+            if self._close() or storage.moved(self._told_of, self.latest):
+                self._told_of = self.latest
+                self._told()
             await asyncio.sleep(CLOSE_LOOK_S)
             self._log()
             if not self._close():  # as it was told since

@@ -20,6 +20,8 @@ AGAIN = 1.1
 """So much more than the limit ends a warning: it must not come and go with each file."""
 POINT_S, POINTS = 10.0, 19
 """The present rate is that of the last three minutes."""
+MOVED_PART = 0.01
+"""Of all the room: a change that is worth a look at once. What moves less, the next look takes along."""
 LONG_S = 30 * 86_400.0
 """What lasts longer is not said to end."""
 
@@ -33,6 +35,25 @@ def follow(volumes: tuple[Volume, ...], readings: tuple[Space, ...] | None, poli
         return volumes
     known = {volume.space.path: volume for volume in volumes}
     return tuple(_after(known.get(space.path), space, policy) for space in readings)
+
+
+def moved(before: tuple[Space, ...], now: tuple[Space, ...]) -> bool:
+    """Whether these readings are worth a look at once, after those: at rest a look for each would double them all."""
+    known = {space.path: space for space in before}
+    return known.keys() != {space.path for space in now} or any(_moved(known[space.path], space) for space in now)
+
+
+def _moved(before: Space, now: Space) -> bool:
+    measures = (
+        (before.free_mib, now.free_mib, now.total_mib),
+        (before.free_inodes, now.free_inodes, now.total_inodes),
+    )
+    for then, left, total in measures:
+        if (then is None) != (left is None):
+            return True
+        if then is not None and left is not None and abs(then - left) > MOVED_PART * (total or 0):
+            return True
+    return False
 
 
 def _after(before: Volume | None, now: Space, policy: Policy) -> Volume:

@@ -163,6 +163,25 @@ def test_by_default_a_healthy_server_goes_on_whatever_the_disk() -> None:
     assert one.state.volumes[0].fill is Fill.LOW
 
 
+@pytest.mark.parametrize(
+    ("now", "worth"),
+    [
+        ((space(500),), False),
+        ((space(495),), False),
+        ((space(480),), True),
+        ((space(520),), True),
+        ((space(None, why="no answer"),), True),
+        ((), True),
+        ((space(500, path=SHM),), True),
+        ((space(500, total_inodes=1000, free_inodes=985),), True),
+        ((space(500, total_inodes=1000, free_inodes=995),), False),
+    ],
+)
+def test_a_reading_is_worth_a_look_at_once_when_a_hundredth_has_moved(now: tuple[Space, ...], worth: bool) -> None:
+    inodes = {"total_inodes": 1000, "free_inodes": 1000} if now and now[0].total_inodes else {}
+    assert storage.moved((space(500, **inodes),), now) is worth
+
+
 RELIEF = "clear-cache.service"
 
 

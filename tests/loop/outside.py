@@ -43,6 +43,7 @@ class World:
         self.kept: list[frozenset[str]] = []  # what was spared, each time that the logs were looked after
         self.refuse_keep: EdgeError | None = None
         self.blind = False  # looks fail
+        self.looks = 0
         self.free_mib: float | None = 51_200.0  # on the disk that it writes; None: that does not answer
         self.deaf = False  # SIGTERM does nothing
         self.lossy = False  # exits are not told
@@ -77,6 +78,7 @@ class World:
         self.end(Exit(signal=9), leave_nothing=True)
 
     async def look(self) -> Tree:
+        self.looks += 1
         if self.blind:
             raise EdgeError("processes", "look", "no /proc")
         main = self.processes[0] if self.processes and self.invocation else None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.core.model import Ask, Health, Policy, Saved
+from agent.watch import LOOK_ELSE_S
 from tests.loop.outside import PATIENCE_S, Bench
 
 pytestmark = pytest.mark.anyio
@@ -99,3 +100,12 @@ async def test_a_disk_that_fills_fast_is_looked_at_once_a_second() -> None:
         bench.world.free_mib = 500.0
         await bench.until("stopping")
         assert asyncio.get_running_loop().time() - began < 1.5  # virtual
+
+
+async def test_at_rest_a_reading_of_the_disks_brings_no_look_of_its_own() -> None:
+    bench = Bench({"one": Saved()})
+    async with bench.running():
+        await serve(bench)
+        before = bench.world.looks
+        await asyncio.sleep(600)
+        assert bench.world.looks - before <= 600 / LOOK_ELSE_S + 1
