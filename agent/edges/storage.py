@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent.core.model import Space
 from agent.edges.bounded import LATE, BoundedThread
 from agent.errors import EdgeError
+from agent.privileged.mounts import mounts
 from agent.privileged.space import take_a_write
 
 LIMIT_S = 2.0
 """Microseconds in health, some milliseconds over a network: one that takes longer is as good as frozen."""
 MIB = 1 << 20
 HOST = Path("/proc/1/mountinfo")
-OURS = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(r"\\([0-7]{3})")
-
-Mount = tuple[str, Path]
-"""A device as "MAJOR:MINOR", and where it is mounted."""
 
 
 class FileSystems:
@@ -81,21 +76,16 @@ def measure(folder: Path, host: Path = HOST) -> tuple[int, os.statvfs_result]:
 def _by_mount(folder: Path, host: Path) -> tuple[int, os.statvfs_result]:
     """By a place at which we, too, see the file system that pid 1 sees there. What hides it from us is another one."""
     above = {folder, *folder.parents}
-    found = [(len(where.parts), turn, device) for turn, (device, where) in enumerate(_mounts(host)) if where in above]
-    *_, device = max(found, default=(0, 0, ""))  # of two at one place, the later one lies on top
-    for ours, where in _mounts(OURS):
-        if ours != device:
+    table = [(Path(mount.point), mount.device) for mount in mounts(host).values()]
+    found = [(len(where.parts), turn, device) for turn, (where, device) in enumerate(table) if where in above]
+    *_, device = max(found, default=(0, 0, 0))  # of two at one place, the later one lies on top
+    for mount in mounts().values():
+        if mount.device != device:
             continue
         try:
-            state = os.stat(where)
-            if f"{os.major(state.st_dev)}:{os.minor(state.st_dev)}" == device:
-                return state.st_dev, os.statvfs(where)
+            seen = os.stat(mount.point).st_dev
+            if seen == device:
+                return seen, os.statvfs(mount.point)
         except (FileNotFoundError, PermissionError):
             continue
     raise PermissionError(0, "it is hidden from the agent: name a folder on that disk that it may see")
-
-
-def _mounts(table: Path) -> Iterator[Mount]:
-    for line in table.read_text(errors="surrogateescape").splitlines():
-        _, _, device, _, where, *_ = line.split(" ")
-        yield device, Path(_OCTAL.sub(lambda found: chr(int(found[1], 8)), where))

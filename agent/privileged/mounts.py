@@ -32,10 +32,10 @@ class Mount:
     source: str
 
 
-def mounts() -> dict[int, Mount]:
-    """All of them, by their number."""
+def mounts(table: str | Path = MOUNTINFO) -> dict[int, Mount]:
+    """All of them, by their number, in the table's order: what lies on top of another comes later."""
     found = {}
-    text = os.fsdecode(Path(MOUNTINFO).read_bytes())  # not as text, which parts lines where a name may have a \r
+    text = os.fsdecode(Path(table).read_bytes())  # not as text, which parts lines where a name may have a \r
     for line in text.rstrip("\n").split("\n"):
         fields = line.split(" ")
         kind, source = fields[fields.index("-", 6) + 1 :][:2]

@@ -57,8 +57,10 @@ mount("8m", "home", "755")
 mount("16m", "home/alice/disk", "755")
 (folder / "home" / "alice").chmod(0o700)
 subprocess.run(["mount", "--bind", folder / "home", folder / "seen"], check=True)
+for odd in ("a\\r\\rb", "a\\rb", "a\\x0cb", "a\\u2028b", "a\\udcffb", "-"):  # any user may have one: with FUSE
+    mount("1m", odd, "755")
 host = folder / "host"
-host.write_text(Path("/proc/self/mountinfo").read_text())
+host.write_bytes(Path("/proc/self/mountinfo").read_bytes())
 mount("1m", "home", "000")  # as systemd's ProtectHome= hides it
 os.setuid(65534)
 def size(path):
