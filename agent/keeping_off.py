@@ -66,6 +66,8 @@ class KeepingOff:
 
     def __init__(self, fight: Fight, store: Store, tell: Callable[[NotOff, bool], None]) -> None:
         self.state = HoldState()
+        self.in_the_way: NotOff = not_off(self.state)
+        """The units that keep every server from being launched; None: nobody knows."""
         self._port = fight.port
         self._store = store
         self._listed = fight.listed
@@ -79,11 +81,6 @@ class KeepingOff:
         self._asks = itertools.count(1)
         if fight.port is not None:
             fight.port.on_change(self._look_now.set)
-
-    @property
-    def in_the_way(self) -> NotOff:
-        """The units that keep every server from being launched; None: nobody knows."""
-        return not_off(self.state)
 
     @property
     def faults(self) -> list[str]:
@@ -164,6 +161,7 @@ class KeepingOff:
         """One event: decide, tell, act: who is answered finds it published. Nothing in here waits."""
         before, stood = self.state, self.in_the_way
         self.state, effects = keep(before, event)
+        self.in_the_way = not_off(self.state)
         self._set_alarm(self.state.deadline)
         if replace(self.state, began=before.began) != before:
             self._tell(self.in_the_way, self.in_the_way != stood)

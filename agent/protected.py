@@ -61,6 +61,12 @@ def is_template(unit: str) -> bool:
     return unit.partition("@")[2].removeprefix(".") in KINDS
 
 
+def instances_of(template: str) -> str:
+    """The pattern of its instances, as systemd takes it: "foo@.service" -> "foo@*.service"."""
+    stem, _, kind = template.partition("@")
+    return f"{stem}@*{kind}".replace("\\", "\\\\")  # a pattern's own way to write that character
+
+
 def template_of(unit: str) -> str | None:
     """Of an instance its template: "foo@1.service" -> "foo@.service". None: it is none."""
     stem, at, rest = unit.partition("@")

@@ -8,16 +8,13 @@ from collections.abc import Callable, Mapping
 
 from agent import view_gpus, view_holds
 from agent.board import Board, Snapshot
-from agent.core.model import Saved, Stage, State
+from agent.core.model import Saved, State
 from agent.gpu_watch import GpuWatch
 from agent.keeping_off import KeepingOff
 from agent.ports import Store
 from agent.records import Records
 from agent.roster import Roster
 from agent.view import Document, Face, Shown, dump, show, status
-
-UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING})
-"""Stages of an attempt that has no log yet: the last attempt's lines would mislead."""
 
 
 class Showing:
@@ -69,12 +66,18 @@ class Showing:
 
     def publish(self, states: Mapping[str, State], changed: set[str], booting: bool = False) -> None:
         """Show all, those that have changed as they are now."""
-        for name in changed & states.keys():
-            self._shown[name] = self._show(name, states[name])
+        self._look_at(states, changed)
         if booting and len(self._shown) < len(states):
             return  # what is not shown yet would be taken for not defined
+        self._put_up(states, self._degraded(states))
+
+    def _look_at(self, states: Mapping[str, State], changed: set[str]) -> None:
+        for name in changed & states.keys():
+            self._shown[name] = self._show(name, states[name])
+
+    def _put_up(self, states: Mapping[str, State], degraded: list[str]) -> None:
+        self._marks = degraded
         shown = [self._shown[name] for name in states if name in self._shown]
-        degraded = self._marks = self._degraded(states)
         marks = list(dict.fromkeys(mark.partition(":")[0] for mark in degraded))  # the rest may name a file
         holds, gpus = view_holds.holds(self._keeping_off.state), self._gpu_page.summary
         self._board.publish(
@@ -95,12 +98,15 @@ class Showing:
         now, page = self._loop.time(), self._gpu_page
         self._gpu_page = view_gpus.show(self._gpus.latest)
         names = {name for name, state in states.items() if self._records.expected(name, state, now)}
-        if names or page != self._gpu_page or self._degraded(states) != self._marks:
-            self.publish(states, names)
+        degraded = self._degraded(states)
+        if names or page != self._gpu_page or degraded != self._marks:
+            self._look_at(states, names)
+            self._put_up(states, degraded)
 
     def _show(self, name: str, state: State) -> Shown:
         member = self._roster.members[name]
-        tail = () if state.blocked or state.stage in UNLAUNCHED else member.watch.tail
+        # Where there is no log yet, the last attempt's lines would mislead.
+        tail = () if state.blocked or state.unlaunched else member.watch.tail
         expected = self._records.expected(name, state, self._loop.time())
         face = Face(member.defined.url, member.watch.log, tail, self._records.shown(name), expected)
         return show(name, state, face, self._to_wall)

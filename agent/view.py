@@ -30,9 +30,6 @@ class StartPages:
     public: tuple[bytes, ...] = ()
 
 
-UNLAUNCHED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
-"""Stages in which needs are looked at."""
-
 OPEN = frozenset(
     {
         "agent_away",
@@ -129,7 +126,7 @@ def _public(document: Document, state: State) -> Document:
 
 def _needs(state: State, wall: Callable[[float], float]) -> list[Document]:
     """What is not met, as of the last look."""
-    unmet = list(state.seen.needs or () if state.stage in UNLAUNCHED else ())
+    unmet = list(state.seen.needs or () if state.checked else ())
     if state.stage is Stage.WAITING and state.saved.gpu_check and state.seen.gpus_unread is not None:
         unmet.append(Need(name="gpus", cause=state.seen.gpus_unread, heals=True))
     return [

@@ -31,10 +31,6 @@ LOOK_S: Mapping[Stage, float] = {
 }
 """Seconds between two looks. Deaths are told by a signal; looks heal what signals lose."""
 LOOK_ELSE_S = 5.0
-CHECKED = frozenset({Stage.WAITING, Stage.CLEARING, Stage.FAILED})
-"""Stages in which a launch may come next, so that its needs are looked at."""
-MAKES_ROOM = frozenset({Stage.WAITING, Stage.CLEARING})
-"""... and the GPUs that it names."""
 
 READ_S: Mapping[Stage, float] = {Stage.STARTING: 0.05}
 READ_ELSE_S = 2.0  # nobody waits for a step then, a death reads the rest at once, and each look costs 0.6 ms
@@ -176,8 +172,8 @@ class Watch:
         began = asyncio.get_running_loop().time()
         tree = await self._look_at_tree()
         ours = frozenset(process.pid for process in tree.all) if tree else frozenset()
-        needs = await self._look_at_needs(ours, began) if self._state().stage in CHECKED else None
-        gpus = await self._gpus.look(began) if self._gpus and self._state().stage in MAKES_ROOM else GpuLook()
+        needs = await self._look_at_needs(ours, began) if self._state().checked else None
+        gpus = await self._gpus.look(began) if self._gpus and self._state().unlaunched else GpuLook()
         seen = Seen(began=began, needs=needs, gpus=gpus.gpus, gpus_unread=gpus.unread, storage=self._room.latest)
         if tree is None:
             return seen

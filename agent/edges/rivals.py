@@ -20,7 +20,7 @@ from agent.edges.systemd import Systemd
 from agent.errors import EdgeError
 from agent.hold_file import FOLDER
 from agent.privileged import hold_records
-from agent.protected import is_template
+from agent.protected import instances_of, is_template
 
 EDGE = "rivals"
 LIMIT_S = 8.0
@@ -134,9 +134,7 @@ class UnitRivals:
 
     async def _template(self, unit: str) -> tuple[str, list[str]]:
         """Its LoadState, which systemd says of instances alone, and its instances."""
-        stem, _, kind = unit.partition("@")
-        pattern = f"{stem}@*{kind}".replace("\\", "\\\\")
-        listed = await self._manager("ListUnitsByPatterns", "asas", [], [pattern])
+        listed = await self._manager("ListUnitsByPatterns", "asas", [], [instances_of(unit)])
         file = await self._manager("GetUnitFileState", "s", unit)
         state = "not-found" if file is None else "masked" if str(file[0]).startswith("masked") else "loaded"
         return state, sorted(each[0] for each in (listed or [[]])[0])

@@ -44,9 +44,12 @@ def find(group: Cgroup, records: UnitRecords) -> Found:
     if any(one is None and processes.hidden(pid) for pid, one in seen.items()):
         raise OSError(HIDDEN)
     members = tuple(one for one in seen.values() if one is not None and not one.gone)
-    passing = any(_passing(one) for one in members)
-    launched = records.launched()  # last: of a process seen as the server, what was written before its exec is seen
-    lives = launched is not None and launched.main in {one.process for one in members}
+    alive = {one.process for one in members}
+    launched, passing = records.launched(), False
+    if launched is None or launched.main not in alive:  # else who is who is known, and no command line is read
+        passing = any(_passing(one) for one in members)
+        launched = records.launched()  # again: of one seen as the server, what was written before its exec is seen
+    lives = launched is not None and launched.main in alive
     return Found(
         members=members,
         unkillable=tuple(one.pid for one in members if processes.stuck(one)),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.privileged.units import CALL_S, SYSTEMCTL, SystemdError, systemctl
-from agent.protected import is_template, template_of
+from agent.protected import instances_of, is_template, template_of
 
 RELOAD_S = 30.0
 """A tenth of a second in health, seconds on a host of many units. A later one is asked for again with the next hold."""
@@ -68,9 +68,8 @@ class RivalUnits:
 
     def instances(self, template: str) -> frozenset[str]:
         """Those of its instances that systemd has in its memory."""
-        stem, _, kind = template.partition("@")
-        pattern = f"{stem}@*{kind}".replace("\\", "\\\\")  # a pattern's own way to write that character
-        said = self._call(CALL_S, "list-units", "--plain", "--no-legend", "--all", "--full", "--", pattern)
+        listing = ("list-units", "--plain", "--no-legend", "--all", "--full")
+        said = self._call(CALL_S, *listing, "--", instances_of(template))
         return frozenset(line.split()[0] for line in said.splitlines() if line.strip())
 
     def neighbours(self, unit: str) -> frozenset[str]:
